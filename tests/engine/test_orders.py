@@ -281,6 +281,10 @@ async def test_orders_that_cannot_be_given(make_app: MakeApp) -> None:
     async with make_app(plain, newest) as app:
         for wrong, call in [
             ("name what to pause", app.pause),
+            ("name what to resume", app.resume),
+            ("resume a queue or a type", lambda: app.resume("q", type="plain")),
+            ("give name='plain'", lambda: app.clear_limit("plain:slots:all")),
+            ("give type='plain'", lambda: app.set_limit("type:plain:fixed_window/60:all", 1, 60)),
             ("not both", lambda: app.pause("q", type="plain")),
             ("has passed", lambda: app.pause("q", until=datetime.now(UTC) - timedelta(1))),
             ("has passed", lambda: app.pause("q", until=0)),
@@ -326,6 +330,26 @@ async def test_an_order_ends_at_an_instant_or_after_seconds(make_app: MakeApp) -
     ]:
         with pytest.raises(InputError, match=text):
             await app.pause("q", until=wrong)  # type: ignore[arg-type]
+
+
+async def test_orders_say_whether_they_changed_anything(make_app: MakeApp) -> None:
+    async with make_app(plain) as app:
+        ann = app.by("ann")
+        assert [await ann.pause("q"), await ann.pause("q"), await app.resume("Q")] == [True, False, False]
+        assert [await ann.resume("q"), await ann.resume("q")] == [True, False]
+        assert [await ann.set_limit(type="plain", limit=n) for n in (4, 4, 5)] == [True, False, True]
+        assert await ann.set_limit(type="plain", limit=5, window=60)
+        assert [await ann.clear_limit(type="plain"), await app.clear_limit(type="plian")] == [True, False]
+        assert await app.orders() == []
+        assert await ann.set_limit("plain2", 5)
+        assert [await ann.clear_limit("plain2"), await ann.clear_limit("plain2")] == [True, False]
+        cleared = [each for each in (await app.audits()).entries if each.verb == "clear_limit"]
+        assert [(each.ids, each.count) for each in cleared] == [
+            (("plain2",), 0),
+            (("plain2",), 1),
+            (("plain",), 1),
+            (("plain",), 1),
+        ]
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"], indirect=True)

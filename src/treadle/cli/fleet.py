@@ -240,12 +240,11 @@ async def clear_limit(
 ) -> None:
     """Withdraw a limit that was set: what the code says holds again."""
     before = await shell.client.orders()
-    await shell.client.clear_limit(name, type=type)
-    found = [each for each in before if each.kind == "limit" and (each.name, each.type) == (name, type)]
+    cleared = await shell.client.clear_limit(name, type=type)
     if shell.json:
-        shell.emit({"name": name, "type": type, "cleared": bool(found)})
-    elif found:
-        shell.print(f"{'limit' if type is None else 'type'} {plain(found[0].about)}: as the code says")
+        shell.emit({"name": name, "type": type, "cleared": cleared})
+    elif cleared:
+        shell.print(f"{'limit' if type is None else 'type'} {plain(name or type or '')}: as the code says")
     else:
         names = sorted({each.about for each in before if each.kind == "limit"})
         others = f"there are {listed(names)}" if names else "none is"

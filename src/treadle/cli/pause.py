@@ -67,9 +67,8 @@ async def resume(shell: Shell, queues: QueuesArgument = None, type: TypeOption =
     """Start the items of paused queues, of a work type, or of a tenant again."""
     for queue in _queues(shell, queues, type):
         before = [each for each in await shell.client.orders() if each.kind == "pause"]
-        await shell.client.resume(queue, type=type)
+        known = await shell.client.resume(queue, type=type)
         wanted = Order(kind="pause", queue=queue, type=type, tenant=shell.tenant)
-        known = any(each.subject == wanted.subject for each in before)
         if shell.json:
             shell.emit(_answer(shell, queue, type, False))
         elif known:
