@@ -24,7 +24,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -33,9 +33,12 @@ from treadle.item import DEFAULT_TENANT, KILLING, UNSATISFIABLE, Count, ItemStat
 from treadle.item_facts import MAX_WAIT as MAX_WAIT
 from treadle.item_facts import By, DeadMark, Overview, QueueAge, counts_by, total
 from treadle.operate.schedule_state import ScheduleState
+from treadle.operate.webhook import PROBLEM_KINDS as PROBLEM_KINDS
 from treadle.operate.webhook import OnProblem as OnProblem
 from treadle.operate.webhook import ProblemChange as ProblemChange
+from treadle.operate.webhook import ProblemKind as ProblemKind
 from treadle.operate.webhook import Webhook as Webhook
+from treadle.operate.webhook import check_kinds as check_kinds
 from treadle.operate.webhook import verify_webhook as verify_webhook
 from treadle.operate.why.fleet import (
     FIX,
@@ -63,22 +66,6 @@ from treadle.records import ScheduleRun
 from treadle.why import Reason
 from treadle.worker_info import UndecodableType
 
-ProblemKind = Literal[
-    "killing",
-    "no_worker",
-    "silent",
-    "blocked",
-    "undecodable",
-    "release",
-    "flood",
-    "late",
-    "schedule",
-    "schedule_failed",
-    "not_submitted",
-    "paused",
-    "dead",
-]
-PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
 BLOCKED_LOOKED_AT: Final = 50
 """Limit on blocked items, the oldest, that are looked at for what they wait for."""
 MOST_OF_KIND: Final = 3

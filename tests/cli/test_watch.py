@@ -72,4 +72,6 @@ def test_a_look_of_cron_and_the_receiver_of_an_app(store: Store, monkeypatch: py
     assert (refused.code, "say whom to tell" in refused.err) == (2, True)
     refused = store.call("watch", "--post", "ftp://ann:secret@example.org/")
     assert (refused.code, "secret" in refused.err) == (2, False)
-    assert store.call("watch", "--post", "http://example.org/", "--ignore", "nothing").code == 2
+    for command in (("watch", "--post", "http://example.org/"), ("status",)):
+        refused = store.call(*command, "--ignore", "pause")
+        assert (refused.code, "--ignore='pause' is no kind of problem: killing" in refused.err) == (2, True)

@@ -333,13 +333,36 @@ def test_what_a_webhook_refuses() -> None:
         Webhook("https://example.org/", secret="short")
     with pytest.raises(InputError, match="every=0 must be more than 0"):
         Webhook("https://example.org/", every=0)
-    with pytest.raises(InputError, match=r"ignore='pauses' is no kind of problem: .* paused"):
-        Treadle(on_problem=Webhook("https://example.org/", ignore=["pauses"]))
+    with pytest.raises(InputError, match=r"ignore='pause' is no kind of problem: .*Did you mean 'paused'"):
+        Webhook("https://example.org/", ignore=["pause"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"ignore takes a list, as in ignore=\['paused'\]"):
+        Webhook("https://example.org/", ignore="paused")  # type: ignore[arg-type]
     assert repr(Webhook("https://ann:pw@hooks.example.org:8443/T0/x?y=z")) == (
         "Webhook('https://hooks.example.org:8443/***')"
     )
-    with pytest.raises(InputError, match="on_problem must be Webhook"):
-        Treadle(on_problem="https://example.org/x")  # type: ignore[arg-type]
+
+
+async def test_who_cannot_be_told(make_app: MakeApp) -> None:
+    """Nothing is stored then. The error shows no URL."""
+    url = "https://example.org/token-1234"
+
+    async def two(change: ProblemChange, more: str) -> None: ...
+
+    async with make_app(send) as app:
+        await app.pause("mail")
+        for receiver, text in (
+            (url, "to Webhook.url., or to a function that takes a ProblemChange: not to a str"),
+            ([Webhook(url)], "not to a list"),
+            (lambda: None, "lambda> does not take one argument"),
+            (two, "two does not take one argument"),
+        ):
+            for give in (lambda to: Treadle(on_problem=to), lambda to: app.watch_problems(to, once=True)):
+                with pytest.raises(TypeError, match=text) as raised:
+                    await give(receiver)  # type: ignore[no-untyped-call]
+                assert "token-1234" not in str(raised.value)
+        assert (await app.list(type=TELL_TYPE)).items == ()
+        for taken in (print, [].append, lambda *_: None, lambda change, more=1: None):
+            await app.watch_problems(taken, once=True)  # type: ignore[arg-type]
 
 
 def test_a_signature_is_checked_with_its_age(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from treadle.operate.fleet_json import (
     worker_json,
 )
 from treadle.operate.store_look import ScheduledParts, count_scheduled
-from treadle.problems import PROBLEM_KINDS, Problem
+from treadle.problems import PROBLEM_KINDS, Problem, ProblemKind, check_kinds
 from treadle.records import QueueBacklog
 from treadle.store.fleet import Fleet
 
@@ -74,12 +74,8 @@ async def status(
     """
     if by not in get_args(By):
         raise InputError.of("--by", by, "must be queue, type or tenant")
-    ignored = set(names_in(ignore))
-    if unknown := ignored - set(PROBLEM_KINDS):
-        raise InputError.of(
-            "--ignore", min(unknown), f"does not exist: it is one of {', '.join(PROBLEM_KINDS)}"
-        )
-    look = _Look(shell, cast("By", by), read_duration(max_wait, "--max-wait"), frozenset(ignored))
+    ignored = check_kinds(names_in(ignore), "--ignore")
+    look = _Look(shell, cast("By", by), read_duration(max_wait, "--max-wait"), ignored)
     if watch:
         return await _watch(shell, look, every)
     seen = await look()
@@ -93,7 +89,7 @@ async def status(
 class _Look:
     """Looks at the store."""
 
-    def __init__(self, shell: Shell, by: By, max_wait: float, ignored: frozenset[str]) -> None:
+    def __init__(self, shell: Shell, by: By, max_wait: float, ignored: frozenset[ProblemKind]) -> None:
         self._shell = shell
         self._by: By = by
         self._max_wait = max_wait

@@ -9,7 +9,7 @@ import typer
 
 from treadle.errors import InputError
 from treadle.operate.filters import names_in, read_duration
-from treadle.problems import Webhook
+from treadle.problems import Webhook, check_kinds
 
 from .shell import Shell, operator_command
 from .status import IgnoreOption, MaxWaitOption
@@ -50,7 +50,7 @@ async def watch(
             secret=os.environ.get(SECRET_VARIABLE) or None,
             every=read_duration(every, "--every"),
             max_wait=read_duration(max_wait, "--max-wait"),
-            ignore=names_in(ignore),
+            ignore=check_kinds(names_in(ignore), "--ignore"),
         )
     elif shell.app is None:
         raise InputError(f"say whom to tell: --post URL, {URL_VARIABLE}, or an --app that has on_problem=")

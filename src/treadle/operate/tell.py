@@ -22,18 +22,18 @@ from msgspec.structs import replace
 from treadle.base.callables import is_async, raised_by_user
 from treadle.bulk_action import OPERATORS
 from treadle.engine.core import Core
-from treadle.errors import InputError, UnsupportedError
+from treadle.errors import UnsupportedError
 from treadle.item import OPEN, TELL_TYPE, Filter, Fire, Item, Rejected, Schedule
 from treadle.item_facts import MAX_WAIT
 from treadle.logs.lines import WARNING, Seldom, log_line, repeated
 from treadle.manual_lease import ClaimedLease, claim_one
-from treadle.problems import PROBLEM_KINDS, Problem
+from treadle.problems import Problem
 from treadle.retry import Retry
 from treadle.store.rules.submission import rejection_error
 
 from .schedule_state import HIDDEN
 from .store_look import look_at
-from .webhook import EVERY, OnProblem, ProblemChange, Webhook, WebhookError
+from .webhook import EVERY, OnProblem, ProblemChange, ProblemKind, Webhook, WebhookError, check_receiver
 
 NEEDS: Final = ("listing", "watching", "schedules")
 """Capabilities of a store that can be watched."""
@@ -168,18 +168,16 @@ class ProblemWatch:
     it once."""
 
     def __init__(self, core: Core, tenant: str | None, receiver: OnProblem) -> None:
+        check_receiver(receiver)
         missing = [each for each in NEEDS if each not in core.backend.capabilities]
         if missing:
             raise UnsupportedError(missing[0], type(core.backend).__name__, "on_problem")
         self._core = core
         self._tenant = tenant
         self._receiver = receiver
-        self._every, self._max_wait, self._ignore = EVERY, MAX_WAIT, frozenset[str]()
+        self._every, self._max_wait, self._ignore = EVERY, MAX_WAIT, frozenset[ProblemKind]()
         if isinstance(receiver, Webhook):
             self._every, self._max_wait, self._ignore = receiver.every, receiver.max_wait, receiver.ignore
-            if unknown := self._ignore.difference(PROBLEM_KINDS):
-                given = f"is no kind of problem: there are {', '.join(PROBLEM_KINDS)}"
-                raise InputError.of("ignore", min(unknown), given)
         self._calling: asyncio.Future[Any] | None = None
         """The last call of a receiver in a thread."""
         self._seldom = Seldom(monotonic=core.settings.clock.monotonic)

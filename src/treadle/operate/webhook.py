@@ -11,17 +11,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import inspect
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 import msgspec
 
 from treadle.base import VERSION
+from treadle.base.callables import check_list
 from treadle.base.timing import Duration, iso, seconds
-from treadle.errors import InputError, TreadleError
+from treadle.base.wording import did_you_mean
+from treadle.errors import InputError, TreadleError, class_name
 from treadle.item_facts import MAX_WAIT
 from treadle.logs.masking import MASK
 
@@ -34,6 +37,24 @@ MESSAGE_ID: Final = "Treadle-Message"
 LONGEST_URL: Final = 2000
 _URL = re.compile(r"[!-~]+")
 _WORDS: Final = {"appeared": "New problem", "changed": "Problem changed", "ended": "Problem over"}
+
+
+ProblemKind = Literal[
+    "killing",
+    "no_worker",
+    "silent",
+    "blocked",
+    "undecodable",
+    "release",
+    "flood",
+    "late",
+    "schedule",
+    "schedule_failed",
+    "not_submitted",
+    "paused",
+    "dead",
+]
+PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
 
 
 class ProblemChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +90,31 @@ longer than 20 seconds, is called again later, but not while it still runs in it
 
 
 def check_receiver(receiver: object) -> None:
-    """`InputError` unless it can be told of problems."""
-    if not isinstance(receiver, Webhook) and not callable(receiver):
-        raise InputError(
-            "on_problem must be Webhook(url), or a function that takes a ProblemChange",
-            parameters=("on_problem",),
-        )
+    """`TypeError` unless it can be told of problems. It is not shown, since a URL is a secret."""
+    wanted = "problems are told to Webhook(url), or to a function that takes a ProblemChange"
+    if isinstance(receiver, Webhook):
+        return
+    if not callable(receiver):
+        raise TypeError(f"{wanted}: not to a {class_name(receiver)}")
+    try:
+        signature_of = inspect.signature(receiver)
+    except (TypeError, ValueError):  # one that does not say what it takes
+        return
+    try:
+        signature_of.bind(None)
+    except TypeError:
+        named = getattr(receiver, "__qualname__", class_name(receiver))
+        raise TypeError(f"{wanted}: {named} does not take one argument") from None
+
+
+def check_kinds(given: Iterable[str], field: str) -> frozenset[ProblemKind]:
+    """The kinds of problems. `InputError` if one does not exist."""
+    found = frozenset(given)
+    for each in sorted(found.difference(PROBLEM_KINDS), key=repr):
+        kinds = f"is no kind of problem: {', '.join(PROBLEM_KINDS)}"
+        hint = did_you_mean(each, PROBLEM_KINDS) if isinstance(each, str) else ""
+        raise InputError.of(field, each, f"{kinds}. {hint.capitalize()}".removesuffix(". "))
+    return cast("frozenset[ProblemKind]", found)
 
 
 class WebhookError(TreadleError):
@@ -97,7 +137,7 @@ class Webhook:
         secret: str | None = None,
         every: Duration = EVERY,
         max_wait: Duration = MAX_WAIT,
-        ignore: Sequence[str] = (),
+        ignore: Iterable[ProblemKind] = (),
     ) -> None:
         self._parts = _checked_url(url)
         self._url = url
@@ -106,7 +146,7 @@ class Webhook:
         if not self.every:
             raise InputError.of("every", every, "must be more than 0 seconds")
         self.max_wait = seconds(max_wait, field="max_wait")
-        self.ignore = frozenset([ignore] if isinstance(ignore, str) else ignore)
+        self.ignore = check_kinds(check_list(ignore, "ignore", "'paused'"), "ignore")
 
     def __repr__(self) -> str:
         return f"Webhook({self.name!r})"
