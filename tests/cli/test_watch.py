@@ -53,6 +53,36 @@ def test_two_processes_send_each_change_once(store: Store, processes: None) -> N
         assert len({each["id"] for each in receiver.messages}) == 3
 
 
+def test_messages_that_are_not_taken_are_told_of(store: Store, processes: None) -> None:
+    store.call("pause", "default")
+    assert "messages" not in store.call("doctor").out
+    with receiving() as receiver:
+        receiver.status = 503
+        address = f"http://127.0.0.1:{receiver.port}/***"
+        refused = store.call("watch", "--post", receiver.url, "--once")
+        said = f"1 message about problems is not delivered: WebhookError: {address} answered 503"
+        assert (refused.code, said in refused.err, "token-1234" in refused.err) == (4, True, False)
+        told = " ".join(store.call("doctor").out.split())
+        assert (said in told, "is the receiver there?" in told) == (True, True)
+        watching = start("watch", "--url", store.url, "--post", receiver.url, "--every", "100ms")
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        try:
+            lines = iter(watching.stderr.readline, "")
+            assert "unsigned: TREADLE_WEBHOOK_SECRET is not set" in next(lines)
+            assert f"could not tell of a problem; will retry: {address} answered 503" in next(lines)
+            receiver.status = 200
+            assert "problems are told again" in next(lines)
+        finally:
+            watching.send_signal(signal.SIGINT)
+            code, errors = watching.wait(30), watching.stderr.read()
+            watching.stdout.close()
+            watching.stderr.close()
+        assert (code, errors) == (INTERRUPTED, "")
+        assert receiver.told == [("appeared", "paused")]
+    assert "messages" not in store.call("doctor").out
+
+
 def test_a_look_of_cron_and_the_receiver_of_an_app(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TREADLE_WEBHOOK_SECRET", SECRET)
     store.call("pause", "default")

@@ -247,8 +247,9 @@ async def test_a_function_is_told_in_one_process_and_again_if_it_raises(
     async with app:
         await app.enqueue(send())
         await app.worker.drain()
-        await app.watch_problems(tell_me, once=True)
+        assert await app.watch_problems(tell_me, once=True) is False
         assert (len(failed), told) == (1, [])
+        assert await app.watch_problems(print, once=True) is True
         watch = ProblemWatch(core_of(app), None, tell_me)
         async with asyncio.timeout(PATIENCE):
             while not told:
@@ -299,6 +300,26 @@ def test_a_redirect_is_not_followed() -> None:
         receiver.status = 200
         Webhook(receiver.url).send(change)
         assert "treadle-signature" not in receiver.taken[0][0]
+
+
+async def test_a_webhook_for_the_url_of_the_app_is_as_that_one(make_app: MakeApp) -> None:
+    """Who sends must not matter for the receiver."""
+    with receiving() as receiver:
+        own = Webhook(receiver.url, secret=SECRET, ignore=["paused"])
+        app = make_app(send, on_problem=own, log_failures=False)
+        await app.pause("mail")
+        await app.enqueue(send(), id="late")
+        for url in (receiver.url, f"{receiver.url}/2"):
+            assert await app.watch_problems(Webhook(url), once=True)
+        (headers, body), *others = receiver.taken
+        assert [each["kind"] for each in receiver.messages] == ["no_worker", "no_worker", "paused"]
+        assert verify_webhook(SECRET, headers["treadle-signature"], body)
+        assert not any("treadle-signature" in headers for headers, _ in others)
+        other = Webhook(receiver.url, secret="another one", every=1, max_wait=2, ignore=["dead"]).like(own)
+        assert (other.every, other.max_wait, other.ignore) == (1.0, 2.0, {"dead"})
+        other.send(ProblemChange(id="m1", change="ended", kind="late", text="x", at=1.0, since=0.0))
+        headers, body = receiver.taken[-1]
+        assert verify_webhook("another one", headers["treadle-signature"], body)
 
 
 def test_an_answer_without_an_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import typer
 from treadle.backend import Backend, Inspected, Notified
 from treadle.base.wording import duration, listed, plural
 from treadle.errors import WakeupsLost
-from treadle.item import Wake
+from treadle.item import TELL_TYPE, Wake
 from treadle.operate.store_look import StoreLook
 from treadle.operate.why.wording import command
 from treadle.problems import MAX_WAIT, ProblemKind
@@ -27,6 +27,7 @@ from .exit_codes import UNHEALTHY
 from .fleet import fleet_text
 from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
+from .watch import undelivered
 
 SKEW: Final = 2.0
 """Seconds by which the clocks of this machine and of the store may differ."""
@@ -127,6 +128,9 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
         yield finding
     for finding in await _limits(shell):
         yield finding
+    if untold := await undelivered(shell):
+        fix = f"{command('list --type', TELL_TYPE, tenant=shell.tenant)}; is the receiver there?"
+        yield Finding("messages", "problem", untold, fix)
 
 
 async def _clock(shell: Shell) -> Finding:

@@ -12,7 +12,8 @@ USAGE: Final = 2
 AWAY: Final = 3
 """The store does not answer."""
 UNHEALTHY: Final = 4
-"""`status`, `doctor` and `check`: they were carried out, and what they found is not healthy."""
+"""`status`, `doctor` and `check`: they were carried out, and what they found is not healthy. `watch --once`:
+the receiver has not taken a message."""
 INTERRUPTED: Final = 130
 """Ctrl-C."""
 

@@ -174,6 +174,7 @@ def operator_command(
     *,
     connect: bool = True,
     changes: bool = False,
+    logs: bool = False,
     **settings: Any,
 ) -> Callable[[Command], Command]:
     """Register `async def command(shell, ...)`. It gets the options `--app`, `--url`, `--tenant` and `--json`
@@ -182,10 +183,12 @@ def operator_command(
     A parameter that is annotated with a dataclass, such as `ItemFilters`, stands for an option per field.
     connect: open the store first. False: the command calls `shell.connect`.
     changes: it changes something. Then it has the option `--because`, and what its client changes is noted.
+    logs: write the log to standard error.
     """
 
     def register(function: Command) -> Command:
-        commands.command(name, **settings)(_typer_function(function, connect=connect, changes=changes))
+        called = _typer_function(function, connect=connect, changes=changes, logs=logs)
+        commands.command(name, **settings)(called)
         return function
 
     return register
@@ -204,7 +207,9 @@ def operator_group(commands: typer.Typer, name: str, **settings: Any) -> Callabl
     return register
 
 
-def _typer_function(function: Command, *, connect: bool, changes: bool = False) -> Callable[..., None]:
+def _typer_function(
+    function: Command, *, connect: bool, changes: bool = False, logs: bool = False
+) -> Callable[..., None]:
     """The function that typer calls: with the options of the command, and those that all commands share."""
     own, made_of = _own_options(function)
     options = [*own, *([_BECAUSE] if changes else []), *_shared_options()]
@@ -214,7 +219,8 @@ def _typer_function(function: Command, *, connect: bool, changes: bool = False) 
         if context.invoked_subcommand is None:  # that one runs instead
             because = given.pop("because", None)
             arguments = _with_outer(context, given)
-            raise typer.Exit(run_command(function, made_of, arguments, connect=connect, because=because))
+            code = run_command(function, made_of, arguments, connect=connect, because=because, logs=logs)
+            raise typer.Exit(code)
 
     call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     del call.__wrapped__  # typer would look at the function instead

@@ -174,23 +174,32 @@ class Observer:
         """
         return list((await self.look(max_wait, quick)).problems)
 
-    async def watch_problems(self, receiver: OnProblem | None = None, *, once: bool = False) -> None:
+    async def watch_problems(self, receiver: OnProblem | None = None, *, once: bool = False) -> bool:
         """Tell a receiver of problems until cancelled, in a process without workers, as workers do whose app
         has `on_problem`. Any number of processes tell it once of each change.
 
-        receiver: a `Webhook`, or a function that takes a `ProblemChange`. None: `on_problem` of the app.
-        once: look once, tell what there is to tell, and return.
+        receiver: a `Webhook`, or a function that takes a `ProblemChange`. None: `on_problem` of the app. A
+            `Webhook` with the URL of that one signs as that one does, and has its other settings, unless it
+            has its own.
+        once: look once, tell what there is to tell, and return. False if the receiver did not take a message,
+            then or before, which is told again later.
         """
         from .tell import ProblemWatch  # few programs need it
+        from .webhook import Webhook
 
-        given = self._core.on_problem if receiver is None else receiver
+        given, own = self._core.on_problem if receiver is None else receiver, self._core.on_problem
         if given is None:
             raise InputError(
                 "say whom to tell: on_problem= of the app, or a receiver", parameters=("receiver",)
             )
         await self._core.connect()
+        if isinstance(given, Webhook) and isinstance(own, Webhook):
+            given = given.like(own)
         watch = ProblemWatch(self._core, self._tenant, given)
-        await (watch.run_once() if once else watch.run())
+        if not once:
+            await watch.run()
+        await watch.run_once()
+        return await watch.is_delivered()
 
     async def look(self, max_wait: Duration = MAX_WAIT, quick: bool = False) -> StoreLook:
         """Return all that `treadle status` shows, by at most six reads: the overview, the workers, the

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Never, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -181,13 +181,15 @@ class ProblemWatch:
         self._calling: asyncio.Future[Any] | None = None
         """The last call of a receiver in a thread."""
         self._seldom = Seldom(monotonic=core.settings.clock.monotonic)
+        self._is_taken = True
+        """Whether the receiver took the last message that was told here."""
         self._owner = core.settings.generate_id()
         self._stored_in = OPERATORS if tenant is None else tenant
         digest = hashlib.blake2s(f"{tenant}\n{_key_of(receiver)}".encode()).hexdigest()
         self.name = f"{HIDDEN}{digest[:16]}"
         """The name of its schedule, of the queue of its messages, and of their workflow."""
 
-    async def run(self, *, at_once: bool = True) -> None:
+    async def run(self, *, at_once: bool = True) -> Never:
         """Watch until cancelled. at_once: False to wait before the first look, as for a fleet that starts."""
         await self._core.connect()
         if not at_once:
@@ -275,10 +277,19 @@ class ProblemWatch:
             if not raised_by_user(error):
                 raise
             self._say_untold(error)
+            self._is_taken = False
             await lease.fail(error, retry=RETRY)
             return False
         await lease.complete()
+        if not self._is_taken:
+            self._is_taken = True
+            log_line(WARNING, "problems are told again: the receiver takes messages")
         return True
+
+    async def is_delivered(self) -> bool:
+        """Whether no message waits for another try."""
+        where = Filter(tenant=self._stored_in, workflow=self.name, status=tuple(OPEN))
+        return not any(each.failures for each in (await self._core.backend.list(where, limit=MOST)).items)
 
     async def _call(self, change: ProblemChange) -> None:
         receiver: Any = self._receiver.send if isinstance(self._receiver, Webhook) else self._receiver

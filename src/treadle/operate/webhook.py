@@ -162,6 +162,19 @@ class Webhook:
         """The same for all processes that send to this URL."""
         return self._url
 
+    def like(self, other: Webhook) -> Webhook:
+        """The same. If `other` sends to the same URL: with its settings where this one has none. Who tell the
+        same receiver must sign alike, and ignore the same."""
+        if other._url != self._url:
+            return self
+        return Webhook(
+            self._url,
+            secret=other._secret if self._secret is None else self._secret,
+            every=other.every if self.every == EVERY else self.every,
+            max_wait=other.max_wait if self.max_wait == MAX_WAIT else self.max_wait,
+            ignore=self.ignore or other.ignore,
+        )
+
     def send(self, change: ProblemChange) -> None:
         """Send a message, in the thread of the caller. `WebhookError` if the receiver did not take it."""
         from . import post  # it needs modules that few programs have

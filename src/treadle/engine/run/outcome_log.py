@@ -14,7 +14,7 @@ from treadle.base.timing import Clock
 from treadle.base.wording import MINUTE, duration, one_line
 from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.settings import Settings
-from treadle.item import Lease, Loss
+from treadle.item import TELL_TYPE, Lease, Loss
 from treadle.logs.lines import (
     ERROR,
     INFO,
@@ -51,8 +51,8 @@ class OutcomeLog:
         held: HeldLease | None,
         span: GuardedAttempt | None,
     ) -> None:
-        """An attempt failed and is tried again."""
-        if not self._failures or decision.kind != "retry":
+        """An attempt failed and is tried again. Who tells of problems says so itself."""
+        if not self._failures or decision.kind != "retry" or lease.type == TELL_TYPE:
             return
         log_line(
             WARNING,
