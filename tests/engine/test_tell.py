@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from datetime import timedelta
@@ -18,7 +19,7 @@ from treadle.operate import tell, webhook
 from treadle.operate.operator import core_of
 from treadle.operate.tell import KnownProblem, ProblemCompare, ProblemWatch
 from treadle.operate.webhook import signature
-from treadle.problems import Problem, ProblemChange, Webhook, verify_webhook
+from treadle.problems import PROBLEM_KINDS, Problem, ProblemChange, Webhook, verify_webhook
 from treadle.testing import CountingBackend
 
 
@@ -97,6 +98,42 @@ def test_problems_that_become_one_are_told_once() -> None:
         "appeared",
         *["ended"] * 3,
     ]
+
+
+def test_a_problem_has_an_id_until_it_ends() -> None:
+    def late(*queues: str) -> list[Problem]:
+        return [Problem("late", "an item has been ready for 5 min", "", (name,)) for name in queues]
+
+    first = compared([], *late("mail", "news"), Problem("dead", "", "", ("a",), 1))
+    ids = [problem.id for _, problem in first.changes]
+    assert [id.rpartition("-")[0] for id in ids] == ["late", "late", "dead"]
+    assert len(set(ids)) == 3
+    assert [each.id for each in compared(first.known, *late("mail", "news")).known[:2]] == ids[:2]
+    worse = ProblemCompare(first.known, [Problem("dead", "", "", ("a", "b"), 2)], 200.0)
+    assert [(change, problem.id) for change, problem in worse.changes] == [("changed", ids[2])]
+    again = ProblemCompare([], late("mail"), 900.0)
+    assert again.known[0].id not in ids
+    other = ProblemCompare([], late("mail"), 100.0, "acme")
+    assert other.known[0].id not in ids
+    # Several that become one, and are several again.
+    one = compared(first.known, Problem("late", "", "", ("mail", "news")))
+    assert one.known[0].id == ids[0]
+    assert len({each.id for each in compared(one.known, *late("mail", "news")).known}) == 2
+
+
+def test_a_problem_that_is_over_is_told_without_its_age() -> None:
+    def over(kind: str, *refs: str, lasted: float = 720.0) -> str:
+        change = ProblemChange(
+            id="m", change="ended", kind=kind, text="for 5 min", refs=refs, at=9.0, since=0.0, lasted=lasted
+        )
+        return change.message
+
+    assert over("late", "mail") == "Problem over (late) after 12 min: late items: mail"
+    assert over("silent", "0f" * 16) == "Problem over (silent) after 12 min: workers that were silent"
+    assert over("no_worker") == "Problem over (no_worker) after 12 min: items without a worker"
+    for kind in PROBLEM_KINDS:
+        assert "5 min" not in over(kind)
+    assert over("of a later version").endswith(": for 5 min")
 
 
 def test_suspects_that_become_few_or_many_are_told() -> None:
@@ -193,7 +230,10 @@ async def test_each_change_is_told_once_whoever_watches(make_app: MakeApp) -> No
     assert first["text"] == "New problem (dead): 1 dead item: mail.send\n→ treadle dead"
     assert (first["problem"], first["refs"], first["items"]) == ("1 dead item: mail.send", ["mail.send"], 1)
     assert (first["at"], first["tenant"]) == (first["since"], None)
-    assert receiver.messages[2]["text"].startswith("Problem over (dead): ")
+    ended = receiver.messages[2]
+    assert re.fullmatch(r"Problem over \(dead\) after [^:]+: dead items: (mail.send|scan).*", ended["text"])
+    assert ended["lasted"] > 0
+    assert len({each["problem_id"] for each in receiver.messages}) == 1
     for headers, body in receiver.taken:
         assert headers["content-type"] == "application/json"
         assert verify_webhook(SECRET, headers["treadle-signature"], body)

@@ -72,6 +72,8 @@ class KnownProblem(msgspec.Struct, frozen=True, omit_defaults=True):
     since: float
     gone_at: float = 0.0
     """When it was missed first. 0: it is there."""
+    id: str = ""
+    """The same from its first message to the last."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -103,7 +105,10 @@ def names_of(problem: Problem | KnownProblem) -> frozenset[str]:
 class ProblemCompare:
     """Compares the problems that were told with those that there are now."""
 
-    def __init__(self, known: Sequence[KnownProblem], found: Iterable[Problem], now: float) -> None:
+    def __init__(
+        self, known: Sequence[KnownProblem], found: Iterable[Problem], now: float, tenant: str | None = None
+    ) -> None:
+        self._whose = "" if tenant is None else tenant
         self.changes: list[tuple[str, KnownProblem]] = []
         """What has changed: `appeared`, `changed` or `ended`, and the problem."""
         self.known: list[KnownProblem] = []
@@ -113,7 +118,8 @@ class ProblemCompare:
                 continue
             names = names_of(problem)
             there.setdefault(problem.kind, set()).update(names)
-            self._add(problem, names, [each for each in known if each.kind == problem.kind], now)
+            alike = [each for each in known if each.kind == problem.kind]
+            self._add(problem, names, alike, now)
         for each in known:
             if not there.get(each.kind, set()).isdisjoint(each.names):
                 continue
@@ -145,10 +151,18 @@ class ProblemCompare:
             shown.refs,
             problem.items if says else most,
             min((each.since for each in before), default=now),
+            id=self._id(problem.kind, names, before, now),
         )
         self.known.append(now_known)
         if says:
             self.changes.append(("changed" if before else "appeared", now_known))
+
+    def _id(self, kind: str, names: frozenset[str], before: Sequence[KnownProblem], now: float) -> str:
+        """That of the first problem which this one was, unless another one was it too."""
+        taken = {each.id for each in self.known}
+        text = "\n".join((self._whose, kind, repr(now), *sorted(names)))
+        made = f"{kind}-{hashlib.blake2s(text.encode(), digest_size=8).hexdigest()}"
+        return next((each.id for each in before if each.id and each.id not in taken), made)
 
 
 def _key(problem: KnownProblem) -> tuple[str, frozenset[str]]:
@@ -229,7 +243,7 @@ class ProblemWatch:
         known = _decoder.decode(newest[0].input).known if newest else ()
         now = look.overview.now
         found = [each for each in look.problems if each.kind not in self._ignore]
-        items = tuple(self._messages(ProblemCompare(known, found, now), now))
+        items = tuple(self._messages(ProblemCompare(known, found, now, self._tenant), now))
         next_at = now + max(self._every, SHARE * (monotonic() - began))
         answer = await backend.fire(Fire(name=self.name, at=at, next_at=next_at, items=items))
         if isinstance(answer, Rejected):
@@ -242,7 +256,16 @@ class ProblemWatch:
             id, made = self._core.settings.generate_id(), None
             if problem is not None:
                 fields = {name: getattr(problem, name) for name in FIELDS}
-                made = ProblemChange(id=id, change=cast("Any", change), at=now, tenant=self._tenant, **fields)
+                lasted = (problem.gone_at or now) - problem.since if change == "ended" else None
+                made = ProblemChange(
+                    id=id,
+                    change=cast("Any", change),
+                    problem_id=problem.id,
+                    at=now,
+                    lasted=lasted,
+                    tenant=self._tenant,
+                    **fields,
+                )
             yield Item(
                 id,
                 TELL_TYPE,

@@ -14,7 +14,7 @@ import hmac
 import inspect
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
@@ -23,7 +23,7 @@ import msgspec
 from treadle.base import VERSION
 from treadle.base.callables import check_list
 from treadle.base.timing import Duration, iso, seconds
-from treadle.base.wording import did_you_mean
+from treadle.base.wording import did_you_mean, duration, listed
 from treadle.errors import InputError, TreadleError, class_name
 from treadle.item_facts import MAX_WAIT
 from treadle.logs.masking import MASK
@@ -56,6 +56,25 @@ ProblemKind = Literal[
 ]
 PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
 
+_WAS: Final[Mapping[ProblemKind | str, str]] = {
+    "killing": "items that ended workers",
+    "no_worker": "items without a worker",
+    "silent": "workers that were silent",
+    "blocked": "workers that were blocked",
+    "undecodable": "arguments that did not decode",
+    "release": "deaths that began with the newest release",
+    "flood": "a flood",
+    "late": "late items",
+    "schedule": "schedules that were not fired",
+    "schedule_failed": "schedules whose runs failed",
+    "not_submitted": "items that waited for ids that were never submitted",
+    "paused": "a pause",
+    "dead": "dead items",
+}
+"""Each kind when it is over."""
+_OF_WORKERS: Final = ("silent", "blocked")
+"""Kinds whose refs say nothing to people."""
+
 
 class ProblemChange(msgspec.Struct, frozen=True, kw_only=True):
     """A problem has appeared, changed, or ended."""
@@ -63,6 +82,9 @@ class ProblemChange(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """Of the message. If it is sent again, it is the same."""
     change: Literal["appeared", "changed", "ended"]
+    problem_id: str = ""
+    """Of the problem: the same when it appears, changes and ends. If it appears again, it has another. Of
+    several that become one, that of the first stays."""
     kind: str
     """As `Problem.kind`, and so on. For one that has ended: as it was last told."""
     text: str
@@ -73,6 +95,8 @@ class ProblemChange(msgspec.Struct, frozen=True, kw_only=True):
     """When it was noticed, by the store's clock."""
     since: float
     """When it was first noticed."""
+    lasted: float | None = None
+    """For one that has ended: for how many seconds it was there."""
     tenant: str | None = None
     """Whose problem it is. None: of the whole store."""
 
@@ -80,8 +104,19 @@ class ProblemChange(msgspec.Struct, frozen=True, kw_only=True):
     def message(self) -> str:
         """All of it in a line or two, for people."""
         whose = "" if self.tenant is None else f" of tenant {self.tenant}"
-        said = f"{_WORDS[self.change]}{whose} ({self.kind}): {self.text}"
-        return said if self.change == "ended" or not self.fix else f"{said}\n→ {self.fix}"
+        said = f"{_WORDS[self.change]}{whose} ({self.kind})"
+        if self.change == "ended":
+            after = "" if self.lasted is None else f" after {duration(self.lasted)}"
+            return f"{said}{after}: {self._what_it_was}"
+        return f"{said}: {self.text}\n→ {self.fix}" if self.fix else f"{said}: {self.text}"
+
+    @property
+    def _what_it_was(self) -> str:
+        """Without its age, and what else its text says of the time at which it was told."""
+        was = _WAS.get(self.kind, "")
+        if not was:
+            return self.text
+        return f"{was}: {listed(self.refs, 3)}" if self.refs and self.kind not in _OF_WORKERS else was
 
 
 OnProblem: TypeAlias = "Webhook | Callable[[ProblemChange], Awaitable[object] | object]"
