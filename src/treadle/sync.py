@@ -292,6 +292,7 @@ def on_loop_if_any(
             answer: A = bound(*args, **kwargs)
             return answer
 
+        on_loop.__name__ = verb.__name__  # for errors
         return convert(loop, loop.run(on_loop()) if loop.has_loop else bound(*args, **kwargs))
 
     return call
@@ -345,6 +346,7 @@ class SyncClient(SyncOperator):
         async def wait() -> T:
             return await awaitable
 
+        wait.__name__ = "enqueue"  # for errors: what is given is what it returned, in most programs
         return self._loop.run(wait())
 
     @overload

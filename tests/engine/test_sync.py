@@ -126,10 +126,13 @@ async def test_sync_calls_work_from_a_handler_in_a_thread(store: Callable[[], Ba
 async def test_sync_calls_are_refused_on_the_event_loop_of_the_app() -> None:
     """They would wait for themselves. On another loop they only block it."""
     async with Treadle(work=[add]) as app:
-        with pytest.raises(RuntimeError, match="would block the event loop it runs on: use await"):
-            app.sync.enqueue(add(1, 2))
-        with pytest.raises(RuntimeError, match="would block the event loop"):
-            app.sync.dead.list()
+        for method, call in (
+            ("enqueue", lambda: app.sync.enqueue(add(1, 2))),
+            ("pause", lambda: app.sync.pause("mail")),
+            ("list", app.sync.dead.list),
+        ):
+            with pytest.raises(RuntimeError, match=rf"would block .* it runs on: use await {method}\("):
+                call()
     other = Treadle(work=[add])
     assert other.sync.enqueue(add(1, 2)).state().status == "ready"
     other.sync.close()

@@ -41,7 +41,8 @@ class SyncLoop:
         self._leave_parent()
         try:
             with self._lock:  # after `_ending` is set, nothing more is started on the loop
-                answer = asyncio.run_coroutine_threadsafe(coroutine, self._usable_loop())
+                loop = self._usable_loop(coroutine.__name__)
+                answer = asyncio.run_coroutine_threadsafe(coroutine, loop)
                 self._calls.add(answer)
         except BaseException:
             coroutine.close()
@@ -58,7 +59,8 @@ class SyncLoop:
         self._leave_parent()
         try:
             with self._lock:
-                return asyncio.run_coroutine_threadsafe(coroutine, self._usable_loop())
+                loop = self._usable_loop(coroutine.__name__)
+                return asyncio.run_coroutine_threadsafe(coroutine, loop)
         except BaseException:
             coroutine.close()
             raise
@@ -92,8 +94,8 @@ class SyncLoop:
             self._loop = self._thread = None
             self._ending = False
 
-    def _usable_loop(self) -> asyncio.AbstractEventLoop:
-        """The app's loop, or one of its own."""
+    def _usable_loop(self, method: str) -> asyncio.AbstractEventLoop:
+        """The app's loop, or one of its own. method: what is called, for the error."""
         if self._ending:
             raise Stopped("the app")
         loop = self.core.live_loop() or self._loop
@@ -102,7 +104,10 @@ class SyncLoop:
             self._thread = threading.Thread(target=_run_loop, args=(loop,), name="treadle sync", daemon=True)
             self._thread.start()
         if runs_here(loop):
-            raise RuntimeError("app.sync would block the event loop it runs on: use await app.enqueue(...)")
+            raise RuntimeError(
+                f"app.sync would block the event loop it runs on: use await {method}(...) of the app itself, "
+                "without .sync"
+            )
         return loop
 
     def _leave_parent(self) -> None:
