@@ -519,13 +519,19 @@ def _check_telemetry(given: Any) -> Telemetry | None:
     return telemetry
 
 
+RELEASE_VARIABLE: Final = "TREADLE_RELEASE"
+
+
 def _check_release(given: Any) -> str:
-    """A name that fits into every store beside the id of a worker. Empty: none."""
-    if given == "":
+    """A name that fits into every store beside the id of a worker. Empty: none. None: that of the
+    environment."""
+    field = "release" if given is not None else RELEASE_VARIABLE
+    name = os.environ.get(RELEASE_VARIABLE, "") if given is None else given
+    if name == "":
         return ""
-    if len(check_name(given, "release").encode()) > MOST_RELEASE_BYTES:
-        raise InputError.of("release", given, f"is longer than {MOST_RELEASE_BYTES} bytes")
-    return str(given)
+    if len(check_name(name, field).encode()) > MOST_RELEASE_BYTES:
+        raise InputError.of(field, name, f"is longer than {MOST_RELEASE_BYTES} bytes")
+    return str(name)
 
 
 def build_core(backend: str | Backend, given: ClientSettings, others: Iterable[str]) -> Core:
@@ -553,7 +559,7 @@ def build_core(backend: str | Backend, given: ClientSettings, others: Iterable[s
         values["generate_id"] = checked_generator(values["generate_id"])
     if "mask" in values:
         values["mask"] = check_mask(values["mask"])
-    values["release"] = _check_release(values.get("release", os.environ.get("TREADLE_RELEASE", "")))
+    values["release"] = _check_release(values.get("release"))
     settings = Settings(**values)
     metrics = Metrics(now=settings.clock.now, registry=registry)
     check_backend(backend)

@@ -40,6 +40,9 @@ async def run(backend: MemoryBackend, release: str, count: int, **settings: Any)
 
 async def test_workers_failures_and_deaths_have_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """The argument wins over the environment. An empty one is none."""
+    monkeypatch.setenv("TREADLE_RELEASE", "x" * 101)
+    with pytest.raises(InputError, match=r"^TREADLE_RELEASE='x+.* is longer than 100 bytes"):
+        Treadle()
     monkeypatch.setenv("TREADLE_RELEASE", "from-env")
     backend = MemoryBackend()
     async with Treadle(backend, work=[flaky], release="v2") as app:
