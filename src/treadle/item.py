@@ -69,6 +69,8 @@ JOIN_TYPE = "treadle.join"
 """The type of the items that tell a suspended item that its children have ended."""
 TELL_TYPE = "treadle.problem"
 """The type of the messages about problems: see `treadle.operate.tell`."""
+TELL_NAMES = "treadle.problems."
+"""How the names of their queues and schedules begin."""
 
 LIMIT_REACHED = "LimitReached"
 """The error type of an item that ended `cancelled` because a limit was reached when it was to start."""

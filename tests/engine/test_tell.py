@@ -326,6 +326,9 @@ async def test_messages_are_for_those_who_tell(make_app: MakeApp) -> None:
         (message,) = (await app.list(type=TELL_TYPE)).items
         assert message.status in OPEN
         assert [each.kind for each in await app.problems()] == ["dead"]
+        overview = await app.overview()
+        seen = (overview.counts, overview.ages, await app.backlogs(), (await app.look()).overview)
+        assert "treadle.problem" not in str(seen)
         assert (await app.workflows()).items == ()
         assert (await app.bulk.start("cancel", everything=True)).total == 0
 

@@ -10,13 +10,11 @@ import msgspec
 from treadle.engine.core import Core
 from treadle.engine.schedule.scheduler import ScheduleStanding as ScheduleStanding
 from treadle.engine.schedule.scheduler import is_orphaned, standing_of
-from treadle.item import OPEN, Schedule
+from treadle.item import OPEN, TELL_NAMES, Schedule
 from treadle.records import ScheduleRun
 from treadle.store.fleet import Fleet
 from treadle.why import Reason, Why
 
-HIDDEN: Final = "treadle.problems."
-"""How the names of schedules begin that are not those of users: see `treadle.operate.tell`."""
 DYING: Final = 2
 """Runs of a schedule in a row that died, from which on it is a problem."""
 
@@ -67,7 +65,9 @@ class StoredSchedules:
         if self._scheduler.workers and any(e.stored is None for e in self._scheduler.entries.values()):
             await self._scheduler.sync()
         rows = await self._core.backend.schedules()
-        return [row for row in rows if row.name.startswith(self.prefix) and not row.name.startswith(HIDDEN)]
+        return [
+            row for row in rows if row.name.startswith(self.prefix) and not row.name.startswith(TELL_NAMES)
+        ]
 
     async def errors(self, rows: Sequence[Schedule]) -> dict[str, str]:
         """By full name: what the last run of a schedule raised. Without those that did not fail."""

@@ -103,16 +103,15 @@ async def look_at(
     stored = await read_overview(backend, tenant)
     overview = replace(stored, workers=seen_workers(stored.workers, tenant))
     fleet = WorkerFleet(overview.workers, overview.now)
-    given = without_messages(overview)
     # At the same time, in a store that can do that.
     (stuck, unseen), items, (schedules, dying), ages, marks = await asyncio.gather(
         _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None),
         _read_items(backend, tenant, overview, fleet),
         _read_schedules(core, tenant, stored),
-        _read_ages(backend, tenant, given, fleet, max_wait),
-        _read_marks(backend, tenant, given),
+        _read_ages(backend, tenant, overview, fleet, max_wait),
+        _read_marks(backend, tenant, overview),
     )
-    given = replace(given, ages=ages)
+    given = replace(overview, ages=ages)
     floods = sorted(find_floods(given, fleet), key=lambda each: -each.items)[:LATE_LOOKED_AT]
     found = find_problems(
         given,
@@ -142,15 +141,6 @@ async def _read_schedules(
     states = reader.states(rows, Fleet(stored.workers, stored.now), stored.now, errors)
     schedules = tuple(each for each in states if not each.ended)
     return schedules, reader.dying(schedules, runs)
-
-
-def without_messages(overview: Overview) -> Overview:
-    """What there is apart from messages about problems: one that cannot be told is no problem to tell."""
-    return replace(
-        overview,
-        counts=tuple(each for each in overview.counts if each.type != TELL_TYPE),
-        unserved=tuple(each for each in overview.unserved if each.type != TELL_TYPE),
-    )
 
 
 async def count_scheduled(

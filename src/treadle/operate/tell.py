@@ -23,7 +23,7 @@ from treadle.base.callables import is_async, raised_by_user
 from treadle.bulk_action import OPERATORS
 from treadle.engine.core import Core
 from treadle.errors import UnsupportedError
-from treadle.item import OPEN, TELL_TYPE, Filter, Fire, Item, Rejected, Schedule
+from treadle.item import OPEN, TELL_NAMES, TELL_TYPE, Filter, Fire, Item, Rejected, Schedule
 from treadle.item_facts import MAX_WAIT
 from treadle.logs.lines import WARNING, Seldom, log_line, repeated
 from treadle.manual_lease import ClaimedLease, claim_one
@@ -31,7 +31,6 @@ from treadle.problems import Problem
 from treadle.retry import Retry
 from treadle.store.rules.submission import rejection_error
 
-from .schedule_state import HIDDEN
 from .store_look import look_at
 from .webhook import EVERY, OnProblem, ProblemChange, ProblemKind, Webhook, WebhookError, check_receiver
 
@@ -200,7 +199,7 @@ class ProblemWatch:
         self._owner = core.settings.generate_id()
         self._stored_in = OPERATORS if tenant is None else tenant
         digest = hashlib.blake2s(f"{tenant}\n{_key_of(receiver)}".encode()).hexdigest()
-        self.name = f"{HIDDEN}{digest[:16]}"
+        self.name = f"{TELL_NAMES}{digest[:16]}"
         """The name of its schedule, of the queue of its messages, and of their workflow."""
 
     async def run(self, *, at_once: bool = True) -> Never:

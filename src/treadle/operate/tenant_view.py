@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.doers.limit_rules import is_limit_of_all, is_limit_of_tenant
-from treadle.item import Order, WorkerState
+from treadle.item import TELL_NAMES, TELL_TYPE, Order, WorkerState
 from treadle.item_facts import LimitUse, Overview
 from treadle.store.fleet import serves
 from treadle.worker_info import BlockingItem, UndecodableType, WorkerTrial
@@ -67,11 +67,15 @@ async def read_orders(backend: Backend, tenant: str | None) -> tuple[Order, ...]
 
 
 async def read_overview(backend: Backend, tenant: str | None = None, *, quick: bool = False) -> Overview:
-    """How the store stands, with the orders, and with all workers."""
+    """How the store stands, with the orders, and with all workers. Messages about problems are left out: one
+    that cannot be told is no problem to tell, and its queue is of no use to people."""
     overview = await backend.overview(tenant=tenant, quick=quick)
     orders = await read_orders(backend, tenant)
     return replace(
         overview,
+        counts=tuple(each for each in overview.counts if each.type != TELL_TYPE),
+        unserved=tuple(each for each in overview.unserved if each.type != TELL_TYPE),
+        ages=tuple(each for each in overview.ages if not each.queue.startswith(TELL_NAMES)),
         paused=tuple(each for each in orders if each.kind == "pause"),
         limits=tuple(each for each in orders if each.kind == "limit"),
     )
