@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.cli.calling import start
+from tests.cli.calling import call, start
 from tests.cli.conftest import Store
 from tests.cli.looked_at import send
 from tests.engine.receiver import SECRET, receiving
@@ -98,8 +98,8 @@ def test_a_look_of_cron_and_the_receiver_of_an_app(store: Store, monkeypatch: py
         assert store.call("watch", "--once").code == 0
         assert len(receiver.taken) == 2
         monkeypatch.delenv("TREADLE_WEBHOOK_URL")
-    refused = store.call("watch")
-    assert (refused.code, "say whom to tell" in refused.err) == (2, True)
+    for refused in (store.call("watch"), call("watch", "--app", "tests.cli.looked_at:app", "--once")):
+        assert (refused.code, "say whom to tell: --post URL" in refused.err) == (2, True)
     refused = store.call("watch", "--post", "ftp://ann:secret@example.org/")
     assert (refused.code, "secret" in refused.err) == (2, False)
     for command in (("watch", "--post", "http://example.org/"), ("status",)):

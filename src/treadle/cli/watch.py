@@ -19,6 +19,7 @@ from .status import IgnoreOption, MaxWaitOption
 
 URL_VARIABLE: Final = "TREADLE_WEBHOOK_URL"
 SECRET_VARIABLE: Final = "TREADLE_WEBHOOK_SECRET"
+NO_RECEIVER: Final = f"say whom to tell: --post URL, {URL_VARIABLE}, or an --app that has on_problem="
 MOST: Final = 100
 """Messages that are looked at."""
 
@@ -60,12 +61,15 @@ async def watch(
             ignore=check_kinds(names_in(ignore), "--ignore"),
         )
     elif shell.app is None:
-        raise InputError(f"say whom to tell: --post URL, {URL_VARIABLE}, or an --app that has on_problem=")
+        raise InputError(NO_RECEIVER)
     if not once:
         name = receiver.name if receiver else "on_problem="
         shell.warn(f"telling {name} of problems, until Ctrl-C{_unsigned(shell, receiver)}")
-    if await shell.client.watch_problems(receiver, once=once):
-        return None
+    try:
+        if await shell.client.watch_problems(receiver, once=once):
+            return None
+    except InputError as error:
+        raise InputError(NO_RECEIVER) if "receiver" in error.parameters else error from None
     shell.warn(await undelivered(shell) or "the receiver has not taken a message: it is sent again")
     return UNHEALTHY
 
