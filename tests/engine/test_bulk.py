@@ -159,6 +159,8 @@ async def test_verbs_and_what_they_skip(make_app: MakeApp, sound: None) -> None:
         (["requeue"], {"ids": [str(n) for n in range(10_001)]}, "may name 10,000"),
         (["requeue"], {"type": "ship", "rate": 0}, "rate"),
         (["requeue"], {"type": "ship", "rate": 1e-300}, "one item per hour"),
+        (["requeue"], {"type": "ship", "rate": "50/s"}, "rate='50/s' must be a number"),
+        (["requeue"], {"type": "ship", "rate": float("inf")}, "must be finite"),
         (["requeue"], {"type": "ship", "canary": -1}, "canary"),
         (["delete"], {"type": "ship", "canary": 5}, "not for delete"),
         (["cancel"], {"type": "ship", "open": True}, "not for cancel"),

@@ -14,7 +14,7 @@ import pytest
 from tests.engine import process_context_handlers as handlers
 from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp
 from treadle import Context, Retry, Secret, Treadle, work
-from treadle.errors import NotFound
+from treadle.errors import InputError, NotFound
 from treadle.logs.kept_lines import KeptLines
 from treadle.records import AttemptLog
 
@@ -250,6 +250,8 @@ async def test_an_item_that_dies_and_one_that_logs_nothing(make_app: MakeApp) ->
         assert await app.logs(quiet.id) == []
         with pytest.raises(NotFound):
             await app.logs("none")
+        with pytest.raises(InputError, match="must be one id, handle or state, not several"):
+            await app.logs([dead])  # type: ignore[arg-type]
         with pytest.raises(NotFound):
             await app.tenant("other").logs(dead.id)
         assert await app.tenant("default").logs(dead.id) == await app.logs(dead.id)

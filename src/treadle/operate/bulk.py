@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, get_args
 
@@ -21,7 +20,7 @@ from typing_extensions import Unpack
 
 from treadle.backend import Backend
 from treadle.base.ids import check_id, id_of
-from treadle.base.timing import Duration, check_number, seconds
+from treadle.base.timing import Duration, finite, seconds
 from treadle.base.wording import did_you_mean, plural
 from treadle.bulk_action import (
     BULK_QUEUE,
@@ -209,7 +208,7 @@ class Bulk:
                 did_you_mean(verb, known, f"it is one of {', '.join(known)}") if isinstance(verb, str) else ""
             )
             raise InputError.of("verb", verb, f"does not exist: {hint or ', '.join(known)}")
-        if rate is not None and not LEAST_RATE <= check_number(rate, "rate", 0, math.inf) < math.inf:
+        if rate is not None and not finite(rate, field="rate") >= LEAST_RATE:
             raise InputError.of("rate", rate, "must be at least one item per hour, in items per second")
         _check_whole(canary, "canary", 0, PORTION)
         if open and verb != "delete":
@@ -218,9 +217,6 @@ class Bulk:
             raise InputError.of("canary", canary, f"is for verbs after which items run, not for {verb}")
 
     def _check_filter(self, verb: ActionVerb, given: Filter, where: FilterOptions, everything: bool) -> None:
-        if self._tenant is not None and where.get("tenant") not in (None, self._tenant):
-            problem = f"is refused: this client is bound to {self._tenant!r}"
-            raise InputError.of("tenant", where.get("tenant"), problem)
         if replace(given, tenant=where.get("tenant")) == Filter() and not everything:
             raise InputError(
                 f"bulk.start({verb!r}) without a filter would change all items: name a filter, ids=[...], or "

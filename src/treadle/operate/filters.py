@@ -71,12 +71,19 @@ def item_filter(own_tenant: str | None, /, **where: Unpack[FilterOptions]) -> Fi
     status, since, until = where.get("status"), where.get("since"), where.get("until")
     given: dict[str, Any] = {
         **where,
-        "tenant": where.get("tenant") if own_tenant is None else own_tenant,
+        "tenant": own_or(where.get("tenant"), own_tenant),
         "status": check_words(_listed(status), STATUSES, "status"),
         "since": None if since is None else instant(since, field="since"),
         "until": None if until is None else instant(until, field="until"),
     }
     return _checked(given, str)
+
+
+def own_or(tenant: str | None, own: str | None) -> str | None:
+    """The tenant that is meant. `InputError` if the client is bound to another: own."""
+    if own is not None and tenant not in (None, own):
+        raise InputError.of("tenant", tenant, f"is refused: this client is bound to {own!r}")
+    return tenant if own is None else own
 
 
 def _listed(status: Any) -> Iterable[Any]:

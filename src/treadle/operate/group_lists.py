@@ -15,7 +15,7 @@ from treadle.engine.wait.wait_result import decode_states
 from treadle.item import TELL_TYPE, GroupFilter, GroupOutcome, GroupSummary, Page
 from treadle.store.rules.listing import OUTCOMES
 
-from .filters import check_words
+from .filters import check_words, own_or
 from .observer import begin_read
 
 
@@ -77,7 +77,7 @@ class GroupLists:
         return GroupFilter(
             outcome=check_words(given, OUTCOMES, "outcome"),
             type=None if type is None else check_name(type, "type"),
-            tenant=self._tenant if tenant is None else check_name(tenant, "tenant"),
+            tenant=own_or(None if tenant is None else check_name(tenant, "tenant"), self._tenant),
             since=None if since is None else instant(since, field="since"),
             until=None if until is None else instant(until, field="until"),
         )
@@ -94,8 +94,6 @@ class GroupLists:
         check_page_size(limit, cursor)
         if reach is not None:
             check_count(reach, "reach")
-        if self._tenant not in (None, where.tenant):
-            return Page(())
         await begin_read(self._core)
         page = await read(where, limit=limit, cursor=cursor, reach=reach)
         shown = tuple(one for one in page.items if one.type != TELL_TYPE)

@@ -124,7 +124,8 @@ class Operator(StepVerbs, OrderVerbs, GroupLists, Observer):
             `reached_at` says how far it has looked. Without it, a filter that few items match reads on until
             the page is full.
 
-        `InputError` for a status or a reason that does not exist, and for texts that are no names.
+        `InputError` for a status or a reason that does not exist, for texts that are no names, and for
+        another tenant than that of the client.
         """
         where = item_filter(
             self._tenant,
@@ -145,8 +146,6 @@ class Operator(StepVerbs, OrderVerbs, GroupLists, Observer):
         _check_page(limit, cursor, oldest_first, history)
         if reach is not None:
             check_count(reach, "reach")
-        if self._tenant is not None and tenant not in (None, self._tenant):
-            return Page(())
         return await self._page(where, limit, cursor, oldest_first=oldest_first, history=history, reach=reach)
 
     async def _page(
