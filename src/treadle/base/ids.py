@@ -71,7 +71,7 @@ def ids_of(given: object) -> list[str]:
 
 def id_of(given: object) -> str:
     """Return the id of one id, work, handle or state. InputError if it is no id."""
-    if isinstance(given, list | tuple | set):
+    if type(given) in (list, tuple, set):
         raise InputError.of("id", given, "must be one id, handle or state, not several")
     return check_id(getattr(given, "id", given))
 

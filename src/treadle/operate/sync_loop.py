@@ -41,7 +41,7 @@ class SyncLoop:
         self._leave_parent()
         try:
             with self._lock:  # after `_ending` is set, nothing more is started on the loop
-                loop = self._usable_loop(coroutine.__name__)
+                loop = self._usable_loop(coroutine)
                 answer = asyncio.run_coroutine_threadsafe(coroutine, loop)
                 self._calls.add(answer)
         except BaseException:
@@ -59,7 +59,7 @@ class SyncLoop:
         self._leave_parent()
         try:
             with self._lock:
-                loop = self._usable_loop(coroutine.__name__)
+                loop = self._usable_loop(coroutine)
                 return asyncio.run_coroutine_threadsafe(coroutine, loop)
         except BaseException:
             coroutine.close()
@@ -94,8 +94,8 @@ class SyncLoop:
             self._loop = self._thread = None
             self._ending = False
 
-    def _usable_loop(self, method: str) -> asyncio.AbstractEventLoop:
-        """The app's loop, or one of its own. method: what is called, for the error."""
+    def _usable_loop(self, call: object) -> asyncio.AbstractEventLoop:
+        """The app's loop, or one of its own. call: the coroutine that shall run there, for the error."""
         if self._ending:
             raise Stopped("the app")
         loop = self.core.live_loop() or self._loop
@@ -104,6 +104,7 @@ class SyncLoop:
             self._thread = threading.Thread(target=_run_loop, args=(loop,), name="treadle sync", daemon=True)
             self._thread.start()
         if runs_here(loop):
+            method = getattr(call, "__name__", "enqueue")
             raise RuntimeError(
                 f"app.sync would block the event loop it runs on: use await {method}(...) of the app itself, "
                 "without .sync"
