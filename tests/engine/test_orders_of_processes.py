@@ -43,7 +43,7 @@ def fleet(url: str, file: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
 def starts(file: Path, type: str, since: float, until: float) -> int:
     if not file.exists():
         return 0
-    rows = [line.split() for line in file.read_text().splitlines()]
+    rows = [row for line in file.read_text().splitlines() if len(row := line.split()) > 1]  # whole ones
     return sum(row[1] == type and since <= float(row[0]) < until for row in rows)
 
 
