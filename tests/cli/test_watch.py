@@ -59,7 +59,7 @@ def test_messages_that_are_not_taken_are_told_of(store: Store, processes: None) 
     with receiving() as receiver:
         receiver.status = 503
         address = f"http://127.0.0.1:{receiver.port}/***"
-        refused = store.call("watch", "--post", receiver.url, "--once")
+        refused = store.call("watch", "--post", receiver.url, "--once", "--every", "100ms")
         said = f"1 message about problems is not delivered: WebhookError: {address} answered 503"
         assert (refused.code, said in refused.err, "token-1234" in refused.err) == (4, True, False)
         told = " ".join(store.call("doctor").out.split())
