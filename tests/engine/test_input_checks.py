@@ -88,6 +88,18 @@ async def test_an_unknown_filter_value_is_refused(
             await app.dead.requeue(**where)
 
 
+async def test_a_misspelt_filter_of_dead_items_is_named(make_app: MakeApp) -> None:
+    """Also beside ids."""
+    dead = make_app(keep).dead
+    for verb in (dead.list, dead.requeue, dead.delete):
+        with pytest.raises(
+            TypeError, match=rf"dead.{verb.__name__} has no option 'relase': did you mean 'rel"
+        ):
+            await verb(relase="v2")
+    with pytest.raises(TypeError, match="has no option 'tpye': did you mean 'type'"):
+        await dead.requeue(["a"], tpye="mail.send")
+
+
 async def test_every_status_and_reason_can_be_asked_for(make_app: MakeApp) -> None:
     app = make_app(keep)
     with pytest.raises(InputError, match="cursor='zzz' is not"):

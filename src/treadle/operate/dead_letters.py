@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+from treadle.base.wording import did_you_mean
 from treadle.bulk_action import PORTION
 from treadle.define.option_checks import check_count
 from treadle.engine.open_transaction import refuse_in_transaction
@@ -20,6 +22,9 @@ from .filters import words_text
 from .observer import begin_read
 from .operator import Ids, Operator, core_of, note_of, tenant_of
 
+FILTERS: Final = tuple(inspect.signature(Operator.list).parameters)[2:]
+"""The arguments of `app.list` without the status."""
+
 
 class DeadLetters:
     """The dead items: `app.dead`."""
@@ -30,6 +35,7 @@ class DeadLetters:
     async def list(self, /, **where: Any) -> Page:
         """Return dead items, newest first, with their failed attempts. Takes the arguments of `app.list`,
         except the status."""
+        _check_names(where, "list")
         where.setdefault("history", True)
         return await self._operator.list("dead", **where)
 
@@ -57,6 +63,7 @@ class DeadLetters:
     ) -> int:
         """As `app.requeue`, for the named items, or for all that a filter (as for `list`) finds. Each item is
         requeued once: one that dies again meanwhile stays dead. Returns how many items are open again."""
+        _check_names(where, "requeue")
         refuse_in_transaction(core_of(self._operator).backend, "dead.requeue()")
         if ids is not None:
             return await self._operator.requeue(ids, alone=alone, cancelled=cancelled)
@@ -70,6 +77,7 @@ class DeadLetters:
     async def delete(self, /, ids: Ids | None = None, **where: Any) -> int:
         """Remove dead items with their groups, and with the groups around these: the items named, or all that
         a filter finds. Returns how many items were removed."""
+        _check_names(where, "delete")
         refuse_in_transaction(core_of(self._operator).backend, "dead.delete()")
         if ids is None:
             return await self._change(where, ("dead",), _delete)
@@ -103,3 +111,10 @@ async def _delete(operator: Operator, items: Sequence[ItemState]) -> PortionOutc
     """All of the groups, or none: what is refused is raised."""
     chosen = await Deletion(open=True).choose(operator, items)
     return PortionOutcome(await operator.delete(sorted(chosen.groups)) if chosen.groups else 0)
+
+
+def _check_names(where: Iterable[str], verb: str) -> None:
+    for name in where:
+        if name not in FILTERS:
+            hint = did_you_mean(name, FILTERS, f"it takes {', '.join(FILTERS)}")
+            raise TypeError(f"dead.{verb} has no option {name!r}: {hint}")
