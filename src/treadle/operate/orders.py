@@ -91,7 +91,7 @@ class OrderVerbs:
         if order.type is not None and drops_items(self._core, order.type):
             raise InputError.of("type", type, "has a limit with on_full, which allows no other: set that one")
         if order.name is not None:
-            await self._core.connect()
+            await self._begin_change(order.verb)
             check_kind(self._core, await live_workers(self._core.backend), order)
         return await self._order(order, until)
 
