@@ -30,6 +30,7 @@ from treadle.records import (
     StatsBy,
 )
 from treadle.store.audit_note import check_recording
+from treadle.store.fleet import Fleet
 from treadle.why import Why
 
 from .tenant_view import read_orders, read_overview, seen_limits, seen_workers
