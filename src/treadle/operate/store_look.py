@@ -143,11 +143,10 @@ async def _read_schedules(
     return schedules, reader.dying(schedules, runs)
 
 
-async def count_scheduled(
-    backend: Backend, tenant: str | None, most: int = SCHEDULED_LOOKED_AT
-) -> ScheduledParts:
+async def count_scheduled(backend: Backend, tenant: str | None, most: int | None = None) -> ScheduledParts:
     """How many of the scheduled items are suspended, and how many are held, by three reads at most. most:
-    items of each read."""
+    items of each read, `SCHEDULED_LOOKED_AT` unless given."""
+    most = most or SCHEDULED_LOOKED_AT
     if "operating" not in backend.capabilities:
         return ScheduledParts(await _count_suspended(backend, tenant, most))
     where = Filter(tenant=tenant, held=True)

@@ -88,13 +88,15 @@ class OverviewPage(msgspec.Struct, frozen=True):
 
 async def read(visit: Visit) -> OverviewPage:
     span = span_of(visit)
-    look, throughput, scheduled = await asyncio.gather(
-        visit.in_time(visit.client.look(quick=True)), read_throughput(visit, span), _scheduled(visit)
+    look, throughput = await asyncio.gather(
+        visit.in_time(visit.client.look(quick=True)), read_throughput(visit, span)
     )
     overview = None if look is None else look.overview
-    uses = await visit.in_time(visit.client.limits(overview=overview))
     states = [] if overview is None else shown_queues(queue_states(overview, None))
     depth = None if overview is None else depths(overview.counts, lambda count: "").get("", Depth())
+    uses, scheduled = await asyncio.gather(
+        visit.in_time(visit.client.limits(overview=overview)), _scheduled(visit, depth)
+    )
     queues = [each for each in states if each.depth.counts or each.paused or each.paused_for]
     return OverviewPage(
         problems=None
@@ -111,8 +113,9 @@ async def read(visit: Visit) -> OverviewPage:
     )
 
 
-async def _scheduled(visit: Visit) -> ScheduledParts:
-    await visit.client.connect()
+async def _scheduled(visit: Visit, depth: Depth | None) -> ScheduledParts:
+    if depth is None or not depth.of("scheduled"):
+        return ScheduledParts()
     found = await visit.in_time(count_scheduled(visit.client.backend, visit.tenant, SCHEDULED_LOOKED_AT))
     unknown = ScheduledPart(more=True)
     return ScheduledParts(unknown, unknown) if found is None else found
