@@ -281,6 +281,26 @@ async def test_a_program_without_a_log_still_sees_warnings(
     assert written == ["yes", "outside"]
 
 
+def test_a_loop_that_ends_without_a_stop_keeps_no_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`asyncio.run` again and again: the next worker that ends removes it."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+
+    @work
+    async def runs() -> None: ...
+
+    async def use(*, left_behind: bool) -> None:
+        app = Treadle(work=[runs])
+        await app.start()
+        await app.enqueue(runs()).result(PATIENCE)
+        assert len(logging.root.handlers) == 1
+        if not left_behind:
+            await app.close()
+
+    asyncio.run(use(left_behind=True))
+    asyncio.run(use(left_behind=False))
+    assert logging.root.handlers == []
+
+
 def test_threads_may_add_lines() -> None:
     lines = KeptLines(str)
     record = logging.LogRecord("a", logging.INFO, "", 0, "x" * 100 + "\udc80", (), None)

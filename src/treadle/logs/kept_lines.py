@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -170,19 +171,22 @@ class KeepingHandler(logging.Handler):
 
 
 _HANDLER: Final = KeepingHandler()
-_users: Final[set[int]] = set()
+_users: Final[dict[int, AbstractEventLoop]] = {}
+"""By the id of each that keeps lines: its event loop."""
 _lock: Final = threading.Lock()
 
 
-def start_keeping(user: object) -> None:
-    """A part of a worker in this process keeps what handlers log, until `stop_keeping`."""
+def start_keeping(user: object, loop: AbstractEventLoop) -> None:
+    """A part of a worker in this process keeps what handlers log, until `stop_keeping`, or until its
+    event loop has ended without it."""
     with _lock:
-        _users.add(id(user))
+        _users[id(user)] = loop
         logging.root.addHandler(_HANDLER)
 
 
 def stop_keeping(user: object) -> None:
     with _lock:
-        _users.discard(id(user))
-        if not _users:
+        _users.pop(id(user), None)
+        if all(loop.is_closed() for loop in _users.values()):
+            _users.clear()
             logging.root.removeHandler(_HANDLER)

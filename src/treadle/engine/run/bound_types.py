@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from collections.abc import Callable
 from typing import Final
 
@@ -87,6 +88,7 @@ class BoundTypes:
 
     def open(self) -> None:
         """Bind the worker's doer, and all types that are registered."""
+        self._loop = get_running_loop()
         self._bind(self.doer, "app")
         for type in self._core.registry.types.values():
             self.add(type)
@@ -121,7 +123,7 @@ class BoundTypes:
         )
         if bound.keeps_logs and not self.keeps_logs:
             self.keeps_logs = True
-            start_keeping(self)
+            start_keeping(self, self._loop)
         self.all.append(bound)
         self.by_name.update(dict.fromkeys(names, bound))
         self.obey(self._limits)
