@@ -16,7 +16,7 @@ from treadle.engine.timers import first_of
 from treadle.errors import BackendError
 from treadle.item import Filter, Wake
 from treadle.manual_lease import claim_one
-from treadle.operate.bulk import open_portions
+from treadle.operate.bulk_states import open_portions
 from treadle.operate.operator import Operator, core_of, tenant_of
 from treadle.store.reads import group_refs
 

@@ -106,19 +106,19 @@ class QueueBacklog(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     oldest: float | None = None
     """Seconds for which the oldest ready item has waited."""
     growth: float | None = None
-    """By how many items, ready or running, it grew in a minute. Negative: it shrank."""
+    """By how many items, ready or running, it grew in a minute. Negative: it shrank. Minutes in which
+    operators moved items, and those before their last order, are left out. None: there are no others."""
     ends: float | None = None
     """Items that ended in a minute, as workers counted them."""
     arrivals: float | None = None
-    """Items that became due in a minute: `growth` and `ends`. Those that were cancelled, deleted or moved
-    are taken off."""
+    """Items that became due in a minute: `growth` and `ends`. None: as `growth`."""
     over: float = 0.0
-    """Seconds between the two samples."""
+    """Seconds of which the rates are."""
     waited: bool = False
     """Whether items were waiting in all samples between the two. Without that the rates say what came, and
     not what the workers can do."""
     rough: bool = False
-    """Whether one of the samples was an estimate, so that `growth` and `arrivals` may be far off."""
+    """Whether `growth` and `arrivals` may be far off: a sample was an estimate, or code moved items."""
 
     @property
     def drains_in(self) -> float | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.engine.kit import PATIENCE, Errors, MakeApp, until
 from treadle import MemoryBackend, Treadle, Worker, work
 from treadle.base.timing import SystemClock
+from treadle.bulk_runner import BulkRunner
 from treadle.engine.upkeep.samples import merged, samples_of
 from treadle.errors import InputError, UnsupportedError
 from treadle.item import TELL_TYPE, Count, Order
@@ -291,9 +293,142 @@ async def test_estimates_are_marked() -> None:
     assert steady.seconds == 300
 
 
-async def test_cancelled_items_do_not_make_arrivals_negative() -> None:
+async def test_items_that_code_moves_do_not_make_arrivals_negative() -> None:
+    """No audit entry says so. The rates are marked."""
     found = await told([sample(n, "q", 5000 - 900 * n) for n in range(6)], ends=100, ready=500)
-    assert (found.arrivals, found.growth) == (0, -900)
+    assert (found.arrivals, found.growth, found.rough) == (0, -900, True)
+    assert backlog_text(found).startswith("drains in ≈")
+    late = await told([sample(n, "q", 5000 - 105 * n) for n in range(6)], ends=100, ready=500)
+    assert (late.arrivals, late.rough) == (0, False)
+
+
+async def test_a_rate_that_has_changed_strongly_is_that_of_the_last_minutes() -> None:
+    """A mean of both is the rate of neither."""
+    slower = [*(sample(n, "q", 5000 - 100 * n) for n in range(4)), sample(4, "q", 4690), sample(5, "q", 4680)]
+    found = await told(slower, ends=100, ready=100)
+    assert (found.growth, found.ends, found.arrivals, found.over) == (-10, 100, 90, 120)
+    assert backlog_text(found) == "drains in 10 min (last 2 min)"
+    alike = [*(sample(n, "q", 5000 - 100 * n) for n in range(4)), sample(4, "q", 4650), sample(5, "q", 4580)]
+    assert (await told(alike, ends=100, ready=100)).over == 300
+
+
+class Shift(NamedTuple):
+    """An app whose clock is some minutes after `NOW`, and what operators do there."""
+
+    app: Treadle
+    clock: ManualClock
+
+    async def sampled(self, minute: float) -> None:
+        await self.until(minute + 0.01)
+        await core_of(self.app).samples.run_once(NOW + minute * MINUTE, "a")
+
+    async def until(self, minute: float) -> None:
+        await self.clock.advance(NOW + minute * MINUTE - self.clock.now())
+
+    async def backlog(self, queue: str = "mail") -> QueueBacklog:
+        return next(each for each in await self.app.backlogs() if each.queue == queue)
+
+    async def text(self) -> str:
+        return backlog_text(await self.backlog())
+
+
+@pytest.fixture
+async def shift() -> AsyncIterator[Shift]:
+    """Each minute 10 items come to `mail`, and 40 end, as workers counted."""
+    clock = ManualClock(NOW)
+    app = Treadle(MemoryBackend(clock=clock), clock=clock, work=[echo])
+    await app.connect()
+    await app.backend.add_stats(
+        [Stat(at=NOW + minute * MINUTE, type="echo", queue="mail", succeeded=40) for minute in range(9)]
+    )
+    yield Shift(app, clock)
+    await app.close()
+
+
+async def come(app: Treadle, count: int) -> list[str]:
+    return [each.id for each in await app.enqueue_many([echo(n) for n in range(count)], queue="mail")]
+
+
+async def test_items_that_operators_move_are_neither_arrivals_nor_ends(shift: Shift) -> None:
+    """The minute in which they did is left out. If there is no other, it is not known what came."""
+    app, operator = shift.app, shift.app.by("ann")
+    ids = await come(app, 500)
+    for minute in range(3):
+        await shift.sampled(minute)
+        await come(app, 10)
+    assert (await shift.backlog()).growth == 10
+    await shift.until(2.5)
+    await operator.update(ids[:400], run_at=shift.clock.now() + 3600)
+    await shift.sampled(3)
+    found = await shift.backlog()
+    assert (found.growth, found.ends, found.arrivals, found.over) == (10, 40, 50, 120)
+    assert await shift.text() == "grows by 10 a minute (last 2 min)"
+    for minute, verb in (
+        (4, operator.trigger),
+        (5, operator.hold),
+        (6, operator.unhold),
+        (7, operator.cancel),
+    ):
+        await shift.until(minute - 0.5)
+        await verb(ids[:400])
+        await shift.sampled(minute)
+    found = await shift.backlog()
+    assert (found.growth, found.arrivals, found.ends, found.drains_in) == (None, None, 40, None)
+    assert await shift.text() == ""
+    await shift.sampled(8)
+    assert await shift.text() == "neither grows nor drains (last 60 s)"
+
+
+async def test_single_items_that_operators_move_change_no_rate(shift: Shift) -> None:
+    ids = await come(shift.app, 50)
+    await shift.sampled(0)
+    await shift.until(0.5)
+    await shift.app.by("ann").cancel(ids[:2])
+    await shift.sampled(1)
+    assert await shift.text() == "drains in 24 min (last 60 s)"
+
+
+async def test_rates_begin_after_the_last_order(shift: Shift) -> None:
+    """A mean of a pause and of the time after it is the rate of neither."""
+    await come(shift.app, 50)
+    await shift.app.by("ann").pause("mail")
+    for minute in range(3):
+        await shift.sampled(minute)
+    await shift.app.by("ann").resume("mail")
+    assert (await shift.backlog()).growth is None
+    await shift.sampled(3)
+    await come(shift.app, 20)
+    await shift.sampled(4)
+    assert await shift.text() == "grows by 20 a minute (last 60 s)"
+    await shift.until(4.5)
+    await shift.app.by("ann").pause("other")
+    assert await shift.text() == "grows by 20 a minute (last 60 s)"
+    await shift.app.by("ann").set_limit(type="echo", limit=1)
+    assert await shift.text() == ""
+
+
+async def test_items_that_a_bulk_action_moves_are_no_arrivals(shift: Shift) -> None:
+    """Also while it is under way, if nobody has said who he is."""
+    app = shift.app
+    await come(app, 600)
+    await shift.sampled(0)
+    await shift.sampled(1)
+    assert (await shift.backlog()).arrivals == 40
+    await shift.until(1.5)
+    later = {"run_at": shift.clock.now() + 3600}
+    await app.bulk.start("update", changes=later, everything=True, rate=500)
+    await BulkRunner(app).run_once()
+    await shift.sampled(2)
+    found = await shift.backlog()
+    assert (found.ready, found.growth, found.over) == (100, 0, 60)
+    await app.bulk.stop((await app.bulk.list())[0].id)
+    await shift.until(2.4)
+    await app.by("ann").bulk.start("cancel", everything=True)
+    while await BulkRunner(app).run_once() is not None:
+        await shift.clock.advance(1)
+    await shift.until(3.2)
+    assert [each.state for each in await app.bulk.list()] == ["done", "stopped"]
+    assert ((await shift.backlog()).growth, (await shift.backlog()).over) == (0, 60)
 
 
 async def test_a_client_of_one_tenant_gets_its_items_without_rates(clock: ManualClock) -> None:

@@ -244,11 +244,11 @@ def _wait(overview: Overview, by: By, name: str, backlog: QueueBacklog | None) -
     oldest = _ages(overview).get(name) if by == "queue" else None
     paused = _paused([each for each in overview.paused if getattr(each, by) == name], by)
     wait, sign = "" if oldest is None else duration(overview.now - oldest), _about()
-    if backlog is None or backlog.ends is None or backlog.arrivals is None:
+    if backlog is None or backlog.ends is None:
         return [wait, "", "", Cell(paused, "yellow")]
     text = backlog_text(backlog, sign).replace(" a minute", "/min")
     grows = "grows by" in text
-    arrivals = rate(backlog.arrivals, sign if backlog.rough else "")
+    arrivals = "?" if backlog.arrivals is None else rate(backlog.arrivals, sign if backlog.rough else "")
     if paused:
         text = text.removeprefix("paused").removeprefix(", ")
     held_back = paused or text.startswith("paused")

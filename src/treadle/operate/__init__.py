@@ -3,6 +3,7 @@
 observer, operator      reading; changing items: begin here
 changes                 change many items: portions, canary, rate, what was not changed
 bulk, bulk_portion      `app.bulk` starts and reads bulk actions; one of their items runs
+bulk_states             how far bulk actions are
 dead_letters            `app.dead`
 backlog                 what is due in each queue, and how fast it grows or drains
 orders                  pauses and limits of the whole fleet

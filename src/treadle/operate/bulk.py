@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, get_args
 
 import msgspec
 from msgspec.structs import replace
 from typing_extensions import Unpack
 
-from treadle.backend import Backend
 from treadle.base.ids import check_id, id_of
 from treadle.base.timing import Duration, finite, seconds
 from treadle.base.wording import did_you_mean, plural
@@ -33,23 +32,20 @@ from treadle.bulk_action import (
     BulkInput,
     BulkItem,
     BulkOrder,
-    BulkProgress,
-    BulkStanding,
     BulkState,
-    read_bulk_input,
-    read_bulk_progress,
 )
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
 from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
-from treadle.item import OPEN, Filter, GroupState, ItemState, Ref, Rejected, Submission
+from treadle.item import OPEN, Filter, ItemState, Rejected, Submission
 from treadle.options import HasId, UpdateOptions, check_update
-from treadle.store.audit_note import about, check_recording, log_change
-from treadle.store.reads import get_refs, group_refs
+from treadle.store.audit_note import check_recording, log_change
+from treadle.store.reads import group_refs
 from treadle.store.rules.listing import LARGEST_PAGE
 from treadle.store.rules.submission import rejection_error
 
 from .bulk_portion import STOP_TTL, next_portion, order_text, stop_key
+from .bulk_states import open_portions, read_states, state_of
 from .changes import VERBS, ItemCount, filter_source
 from .filters import FilterOptions, filter_text, item_filter
 from .operator import Operator, core_of, note_of, tenant_of
@@ -156,7 +152,10 @@ class Bulk:
         (root,) = await self._core.backend.get([id], tenant=self._tenant)
         if root is None or root.type != BULK_TYPE or root.workflow != BULK_WORKFLOW:
             return None
-        return (await read_states(self._core, [root], explain=True))[0]
+        groups = await group_refs(self._core.backend, [(root.tenant, root.id)])
+        portion = (await open_portions(self._core.backend, groups)).get((root.tenant, root.id))
+        state = state_of(root, groups.get((root.tenant, root.id)), portion)
+        return replace(state, waits=await _why(self._core, portion))
 
     async def list(self, limit: int = 50) -> list[BulkState]:
         """Return the newest bulk actions, newest first."""
@@ -164,7 +163,7 @@ class Bulk:
         await self._operator.connect()
         backend = self._core.backend
         where = Filter(tenant=self._tenant, workflow=BULK_WORKFLOW, type=BULK_TYPE)
-        return await read_states(self._core, (await backend.list(where, limit=limit)).items)
+        return await read_states(backend, (await backend.list(where, limit=limit)).items)
 
     async def stop(self, id: str) -> BulkState:
         """End a bulk action: what it has changed stays changed, the rest stays as it is. A portion that runs
@@ -290,96 +289,6 @@ def _check_whole(value: object, field: str, low: int, high: int) -> None:
 
 _NOT_BINDING: Final = ("next", "turn", "running", "due_at", "overdue", "deadline")
 """Reasons of a portion that will run by itself."""
-
-
-async def open_portions(backend: Backend, groups: Mapping[Ref, GroupState]) -> dict[Ref, ItemState]:
-    """For each bulk action its portion that has not ended, by the ref of the action: in one call."""
-    wanted: dict[Ref, Ref] = {}
-    for (tenant, id), group in groups.items():
-        if group.open:
-            wanted[tenant, _next_of(group) or id] = (tenant, id)
-    found = await get_refs(backend, wanted)
-    return {
-        wanted[ref]: state
-        for ref, state in found.items()
-        if state.type == BULK_TYPE and state.status in OPEN and state.group_id == wanted[ref][1]
-    }
-
-
-def _next_of(group: GroupState) -> str:
-    try:
-        return group_progress(group).next
-    except msgspec.MsgspecError:
-        return ""
-
-
-def group_progress(group: GroupState | None) -> BulkProgress:
-    """How far a bulk action is, as the value of its group says."""
-    value = None if group is None else group.value
-    if not isinstance(value, bytes):
-        return BulkProgress()
-    return read_bulk_progress(value.partition(b"\x00")[2])
-
-
-async def read_states(core: Core, roots: Sequence[ItemState], *, explain: bool = False) -> list[BulkState]:
-    """Bulk actions as they are now: in two calls, however many they are. explain: say why each waits, if no
-    process runs it."""
-    refs = [(root.tenant, root.id) for root in roots]
-    groups = await group_refs(core.backend, refs)
-    portions = await open_portions(core.backend, groups)
-    states = [_state(root, groups.get(ref), portions.get(ref)) for root, ref in zip(roots, refs, strict=True)]
-    if explain:
-        return [
-            replace(state, waits=await _why(core, portions.get(ref)))
-            for state, ref in zip(states, refs, strict=True)
-        ]
-    return states
-
-
-def _state(root: ItemState, group: GroupState | None, portion: ItemState | None) -> BulkState:
-    try:
-        order = read_bulk_input(root.input).order
-        progress = group_progress(group)
-    except msgspec.MsgspecError as error:
-        order, progress = BulkOrder(verb="cancel", about=f"cannot be read: {error}"), BulkProgress()
-    if order is None:
-        order = BulkOrder(verb="cancel", about="cannot be read")
-    dead = None if group is None or not group.deaths else group.deaths[0]
-    failing = dead or portion
-    return BulkState(
-        id=root.id,
-        verb=order.verb,
-        state=_standing(progress, group, portion),
-        where=order.about,
-        changes=about(order.changes),
-        tenant=None if root.tenant == OPERATORS else root.tenant,
-        actor=order.actor,
-        reason=order.reason,
-        total=order.total,
-        more=order.more,
-        matched=progress.matched,
-        changed=progress.changed,
-        skipped=progress.skipped,
-        refused=progress.refused,
-        rate=order.rate,
-        canary=order.canary,
-        canary_wait=order.canary_wait,
-        held_back_by=progress.held_back_by,
-        started_at=root.queued_at,
-        ended_at=None if group is None else group.ended_at,
-        error=None if failing is None else failing.error,
-    )
-
-
-def _standing(progress: BulkProgress, group: GroupState | None, portion: ItemState | None) -> BulkStanding:
-    if group is not None and group.open:
-        if progress.phase == "canary":
-            return "canary"
-        has_begun = group.contributed or (portion is not None and portion.status == "running")
-        return "running" if has_begun else "waiting"
-    if progress.phase in ("held_back", "done", "stopped"):
-        return progress.phase
-    return "failed" if group is not None and group.failed else "stopped"
 
 
 async def _why(core: Core, portion: ItemState | None) -> str:

@@ -1,0 +1,116 @@
+"""Bulk states: bulk actions as they are now, from what the store has of their groups and portions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from treadle.backend import Backend
+from treadle.bulk_action import (
+    BULK_TYPE,
+    BULK_WORKFLOW,
+    OPERATORS,
+    BulkOrder,
+    BulkProgress,
+    BulkStanding,
+    BulkState,
+    read_bulk_input,
+    read_bulk_progress,
+)
+from treadle.item import OPEN, Filter, GroupState, ItemState, Ref
+from treadle.store.audit_note import about
+from treadle.store.reads import get_refs, group_refs
+
+NEWEST: Final = 20
+"""Bulk actions that are looked at for those that are under way, or have just ended."""
+
+
+async def newest_actions(backend: Backend, tenant: str | None = None) -> list[BulkState]:
+    """The newest bulk actions, newest first, by three reads."""
+    where = Filter(tenant=tenant, workflow=BULK_WORKFLOW, type=BULK_TYPE)
+    return await read_states(backend, (await backend.list(where, limit=NEWEST)).items)
+
+
+async def read_states(backend: Backend, roots: Sequence[ItemState]) -> list[BulkState]:
+    """Bulk actions as they are now: in two calls, however many they are."""
+    refs = [(root.tenant, root.id) for root in roots]
+    groups = await group_refs(backend, refs)
+    portions = await open_portions(backend, groups)
+    return [state_of(root, groups.get(ref), portions.get(ref)) for root, ref in zip(roots, refs, strict=True)]
+
+
+async def open_portions(backend: Backend, groups: Mapping[Ref, GroupState]) -> dict[Ref, ItemState]:
+    """For each bulk action its portion that has not ended, by the ref of the action: in one call."""
+    wanted: dict[Ref, Ref] = {}
+    for (tenant, id), group in groups.items():
+        if group.open:
+            wanted[tenant, _next_of(group) or id] = (tenant, id)
+    found = await get_refs(backend, wanted)
+    return {
+        wanted[ref]: state
+        for ref, state in found.items()
+        if state.type == BULK_TYPE and state.status in OPEN and state.group_id == wanted[ref][1]
+    }
+
+
+def _next_of(group: GroupState) -> str:
+    try:
+        return _group_progress(group).next
+    except msgspec.MsgspecError:
+        return ""
+
+
+def _group_progress(group: GroupState | None) -> BulkProgress:
+    """How far a bulk action is, as the value of its group says."""
+    value = None if group is None else group.value
+    if not isinstance(value, bytes):
+        return BulkProgress()
+    return read_bulk_progress(value.partition(b"\x00")[2])
+
+
+def state_of(root: ItemState, group: GroupState | None, portion: ItemState | None) -> BulkState:
+    try:
+        order = read_bulk_input(root.input).order
+        progress = _group_progress(group)
+    except msgspec.MsgspecError as error:
+        order, progress = BulkOrder(verb="cancel", about=f"cannot be read: {error}"), BulkProgress()
+    if order is None:
+        order = BulkOrder(verb="cancel", about="cannot be read")
+    dead = None if group is None or not group.deaths else group.deaths[0]
+    failing = dead or portion
+    return BulkState(
+        id=root.id,
+        verb=order.verb,
+        state=_standing(progress, group, portion),
+        where=order.about,
+        changes=about(order.changes),
+        tenant=None if root.tenant == OPERATORS else root.tenant,
+        actor=order.actor,
+        reason=order.reason,
+        total=order.total,
+        more=order.more,
+        matched=progress.matched,
+        changed=progress.changed,
+        skipped=progress.skipped,
+        refused=progress.refused,
+        rate=order.rate,
+        canary=order.canary,
+        canary_wait=order.canary_wait,
+        held_back_by=progress.held_back_by,
+        started_at=root.queued_at,
+        ended_at=None if group is None else group.ended_at,
+        error=None if failing is None else failing.error,
+    )
+
+
+def _standing(progress: BulkProgress, group: GroupState | None, portion: ItemState | None) -> BulkStanding:
+    if group is not None and group.open:
+        if progress.phase == "canary":
+            return "canary"
+        has_begun = group.contributed or (portion is not None and portion.status == "running")
+        return "running" if has_begun else "waiting"
+    if progress.phase in ("held_back", "done", "stopped"):
+        return progress.phase
+    return "failed" if group is not None and group.failed else "stopped"
