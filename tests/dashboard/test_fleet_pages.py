@@ -21,7 +21,17 @@ from treadle.dashboard.addresses import segment
 from treadle.dashboard.charts import nice_duration
 from treadle.dashboard.views.types import signature_of
 from treadle.doers import concurrency
-from treadle.item import Demand, Fire, Heartbeat, Item, Schedule, Submission, WorkerState
+from treadle.item import (
+    Demand,
+    Fire,
+    Heartbeat,
+    Item,
+    Limit,
+    PermitRequest,
+    Schedule,
+    Submission,
+    WorkerState,
+)
 from treadle.records import BacklogSample, Stat
 from treadle.store.fleet import Fleet
 from treadle.worker_info import Blockage, BlockingItem, WorkerInfo, encode_worker_info
@@ -226,7 +236,10 @@ async def test_what_can_be_done(
         ("/types/pay.charge", "/types/pay.charge/enqueue"),
     ):
         assert re.search(f'(?:href|action)="{re.escape(action)}"', pages[path]), (path, action)
-    assert '<a href="/limits">1 limit reached</a>, so items wait for it' in await text_of(operator, "/")
+    assert "1 limit reached" not in await text_of(operator, "/")
+    await shop.worker.tenant("acme").enqueue(shop.charge(3))
+    waits = '<a href="/limits">1 limit reached</a>, so items wait for it'
+    assert waits in await text_of(visitor(shop.app), "/")
     # It can be run where its code is.
     assert "/schedules/nightly/trigger" not in pages["/schedules"]
     assert "This process does not have its code" in pages["/schedules"]
@@ -409,3 +422,23 @@ async def test_a_queue_shows_whether_it_drains_and_how_it_was(
 def test_the_top_of_a_chart_of_times_is_a_round_time() -> None:
     tops = [nice_duration(each) for each in (0, 1.5, 3, 45, 61, 700, 3601, 50_000, 100_000, 500_000)]
     assert tops == [2, 2, 10, 60, 120, 1200, 7200, 86_400, 172_800, 6 * 86_400]
+
+
+async def test_a_limit_is_told_only_if_items_wait_for_it(visitor: Visitor) -> None:
+    @work(name="refund", doer=concurrency(1))
+    async def refund() -> None: ...
+
+    @work(name="other")
+    async def other() -> None: ...
+
+    app = Treadle(MemoryBackend(), work=[refund, other])
+    await app.connect()
+    limit = Limit("refund:slots:all", 1, 1.0, "slots")
+    await app.backend.beat(Heartbeat(worker="w1", lease=60.0, types=("refund", "other")))
+    await app.backend.take_permits([PermitRequest((limit,), 1)], worker="w1")
+    await app.enqueue_many([other()])
+    await app.enqueue(refund(), delay=3600)
+    assert "1 limit reached" not in await text_of(visitor(app), "/")
+    await app.enqueue(refund())
+    assert "1 limit reached" in await text_of(visitor(app), "/")
+    await app.close()

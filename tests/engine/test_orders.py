@@ -205,6 +205,26 @@ async def test_a_rate_is_changed(make_timed: MakeApp, clock: ManualClock) -> Non
         await until(lambda: starts == 10)
 
 
+async def test_a_limit_that_was_cleared_is_not_reached(make_timed: MakeApp, clock: ManualClock) -> None:
+    """What it has counted is in the store until its window is over."""
+    starts = 0
+
+    @work(name="refund")
+    async def refund() -> None:
+        nonlocal starts
+        starts += 1
+
+    async with make_timed(refund) as app:
+        await app.set_limit(type="refund", limit=1, window=HOUR)
+        await app.enqueue_many([refund(), refund()])
+        await until(lambda: starts == 1)
+        (use,) = await app.limits()
+        assert (use.name, use.reached) == (f"type:refund:fixed_window/{HOUR}:all", True)
+        await app.clear_limit(type="refund")
+        assert await app.limits() == []
+        await until(lambda: starts == 2)
+
+
 @pytest.mark.parametrize("how", [{"name": "limited"}, {"type": "limited"}])
 async def test_no_more_start_in_the_first_window_than_was_ordered(
     make_timed: MakeApp, clock: ManualClock, how: dict[str, str]

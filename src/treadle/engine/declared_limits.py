@@ -144,7 +144,8 @@ def with_orders(
     workers: Sequence[WorkerState],
 ) -> list[LimitUse]:
     """The uses, each with the order that is in force for it and what the code says; and one for each order
-    under which nothing counts now. Left out are limits in code that an order has replaced."""
+    under which nothing counts now. Left out are limits in code that an order has replaced, and limits of
+    orders that are over: what counts under them holds nothing back."""
     limits = {each.subject: each for each in orders if each.kind == "limit"}
     shown: list[LimitUse] = []
     unused = dict(limits)
@@ -156,7 +157,8 @@ def with_orders(
         elif use.algorithm == "slots":
             use = replace(use, code=use.limit)
         order = next((each for each in limits.values() if _is_of(use.name, each)), None)
-        if order is None and any(_is_replaced(use.name, each) for each in limits.values()):
+        over = rule is None and use.name.startswith(TYPE_LIMIT)
+        if order is None and (over or any(_is_replaced(use.name, each) for each in limits.values())):
             continue
         if order is not None:
             unused.pop(order.subject, None)

@@ -26,14 +26,15 @@ from treadle.dashboard.queue_states import (
 from treadle.dashboard.throughput import Throughput, read_throughput, span_of, throughput_json
 from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
+from treadle.doers.limit_rules import TYPE_LIMIT
 from treadle.item import DEFAULT_TENANT, Order
-from treadle.item_facts import total
+from treadle.item_facts import Overview, total
 from treadle.operate.filters import filter_word
 from treadle.operate.store_look import ScheduledPart, ScheduledParts, count_scheduled
 from treadle.operate.why.wording import resume_command
 from treadle.problems import Problem, ProblemKind
 
-from .limits import limit_rows
+from .limits import LimitRow, limit_rows
 
 MOST_QUEUES: Final = 12
 SCHEDULED_LOOKED_AT: Final = 200
@@ -80,7 +81,7 @@ class OverviewPage(msgspec.Struct, frozen=True):
     more_queues: int
     workers: int
     full_limits: list[str]
-    """Limits that are reached now, by the type or name that they belong to."""
+    """Limits that are reached now and for which items wait, by the type or name that they belong to."""
     throughput: Throughput | None
     """None: this visitor sees single tenants, for which nothing is counted; or the store keeps nothing."""
     scheduled: ScheduledParts = ScheduledParts()
@@ -107,10 +108,29 @@ async def read(visit: Visit) -> OverviewPage:
         queues=queues[:MOST_QUEUES],
         more_queues=max(0, len(queues) - MOST_QUEUES),
         workers=0 if overview is None else len(overview.workers),
-        full_limits=[row.owner or row.name for row in limit_rows(uses or (), ()) if row.reached],
+        full_limits=[]
+        if overview is None
+        else [
+            row.owner or row.name
+            for row in limit_rows(uses or (), ())
+            if row.reached and _is_waited_for(row, overview)
+        ],
         throughput=throughput,
         scheduled=scheduled,
     )
+
+
+def _is_waited_for(row: LimitRow, overview: Overview) -> bool:
+    """Whether items are ready that may count under a limit. What a pause holds back waits for its end. A name
+    that is no type may belong to any."""
+    ready = {
+        each.type
+        for each in overview.counts
+        if each.status == "ready" and not overview.holds(each) and row.tenant in ("", each.tenant)
+    }
+    type = row.owner.removeprefix(TYPE_LIMIT)
+    known = {each.type for each in overview.counts}.union(*(each.types or () for each in overview.workers))
+    return type in ready if type in known else bool(ready)
 
 
 async def _scheduled(visit: Visit, depth: Depth | None) -> ScheduledParts:
