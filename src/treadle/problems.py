@@ -10,6 +10,7 @@ The kinds, the most urgent first:
     blocked          the event loop of a worker does not run: a handler blocks it, or the process is stopped
     undecodable      items whose arguments do not fit the code of the workers that have claimed them
     release          a mark of dead items appears only under the newest release
+    dying            many of the items of a type that end now die
     flood            one tenant or type is most of the ready items of a queue, and others wait there for long
     late             an item that is not paused, and has a worker, has been ready for longer than it may be
     schedule         no process has the code of a schedule, or none has fired it
@@ -83,7 +84,30 @@ RELEASE_LEAST: Final = 3
 """Deaths of a mark, at least, for which a release may be the cause."""
 RELEASE_WITHIN: Final = 86_400.0
 """Seconds after the start of a release within which the first of them was."""
+DYING_WITHIN: Final = 300.0
+"""Seconds in which deaths of a type are counted."""
+DYING_STILL: Final = 60.0
+"""Seconds in which one of them was at the latest, and up to a minute more: statistics are by minute, and some
+seconds late. Without one, the type dies no more."""
+DYING_LEAST: Final = 20
+"""Deaths of a type in that time of which a person is told while they happen: four a minute. Fewer can wait
+for a look at dead letters."""
+DYING_SHARE: Final = 0.2
+"""Share of the items of the type that ended, at least. With a smaller one, most work is done."""
 WAITING: Final[tuple[Status, ...]] = ("ready", "scheduled", "blocked")
+
+
+class TypeDeaths(NamedTuple):
+    """What workers counted of a type that dies now."""
+
+    type: str
+    dead: int
+    ended: int
+    """With those that are dead."""
+    seconds: float
+    """In this time."""
+    mark: DeadMark | None = None
+    """What most of them died of. None: it is not known."""
 
 
 class Problem(NamedTuple):
@@ -108,6 +132,7 @@ def find_problems(
     schedules: Sequence[ScheduleState] = (),
     dying: Sequence[ScheduleRun] = (),
     marks: Sequence[DeadMark] = (),
+    deaths: Sequence[TypeDeaths] = (),
     waits: Mapping[str, float] = NO_WAITS,
     tenant: str | None = None,
 ) -> Iterator[Problem]:
@@ -118,6 +143,7 @@ def find_problems(
     schedules: those that have not ended.
     dying: the last run of each schedule whose runs die.
     marks: of dead items, if there are several releases, except those that an earlier one may have had.
+    deaths: types that die now.
     waits: for how long others have waited in a queue with a flood, in seconds.
     tenant: whose overview it is. None: of all.
     """
@@ -127,6 +153,7 @@ def find_problems(
         yield from _stuck_workers(fleet, items)
         yield from _undecodable(overview, fleet)
         yield from _releases(overview, marks, tenant)
+        yield from _dying(overview, deaths, marks)
         for flood in find_floods(overview, fleet):
             if (waited := waits.get(flood.queue, 0.0)) >= FLOOD_WAIT:
                 yield _flood_problem(flood, waited, tenant)
@@ -136,6 +163,7 @@ def find_problems(
     else:
         yield from _no_worker(overview, fleet, items, schedules)
         yield from _releases(overview, marks, tenant)
+        yield from _dying(overview, deaths, marks)
     if stuck:
         yield _not_submitted(stuck, tenant)
     for pause in overview.paused:
@@ -430,8 +458,7 @@ def _releases(overview: Overview, marks: Sequence[DeadMark], tenant: str | None)
     if len(overview.releases) < 2:
         return
     newest, before = overview.releases[0].name, overview.releases[1].name
-    found = [mark for mark in marks if began_with(mark, newest)]
-    found.sort(key=lambda mark: -mark.count)
+    found = sorted(_began_with_newest(overview, marks), key=lambda mark: -mark.count)
     live = any(each.info is not None and each.info.release == newest for each in overview.workers)
     what = f"go back to {plain(before)}, or mend it" if live else f"no worker has {plain(newest)} any more"
     for mark in found[:MOST_OF_KIND]:
@@ -453,6 +480,31 @@ def began_with(mark: DeadMark, newest: str) -> bool:
     (only,) = mark.releases
     soon = only.began_at is not None and only.first_at <= only.began_at + RELEASE_WITHIN
     return only.release == newest and only.count >= mark.count and soon
+
+
+def _dying(overview: Overview, deaths: Sequence[TypeDeaths], marks: Sequence[DeadMark]) -> Iterator[Problem]:
+    """Types that die now, those with the most deaths first. Not those of which a release is said to be the
+    cause: it has a remedy."""
+    told = _began_with_newest(overview, marks)
+    for each in sorted(deaths, key=lambda one: (-one.dead, one.type)):
+        if any(mark.type == each.type for mark in told):
+            continue
+        share = f"{min(each.dead / each.ended, 1.0):.0%}".replace("%", " %")
+        text = f"{plain(each.type)} dies: {each.dead:,} in the last {duration(each.seconds, brief=True)}, "
+        text += f"{share} of those that ended"
+        look = "treadle dead"
+        if (mark := each.mark) is not None:
+            text += f"; {error_line(mark.error_type.rpartition('.')[2], mark.error)}"
+            look = command("dead show", mark.mark)
+        fix = f"look at them: {look}; stop it: {command('pause --type', each.type)}; or slow it down: "
+        fix += f"{command('limits set --type', each.type)} 4"
+        yield Problem("dying", text, fix, (each.type,), each.dead)
+
+
+def _began_with_newest(overview: Overview, marks: Sequence[DeadMark]) -> list[DeadMark]:
+    if len(overview.releases) < 2:
+        return []
+    return [mark for mark in marks if began_with(mark, overview.releases[0].name)]
 
 
 # -- schedules -----------------------------------------------------------------------------------------

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.engine.kit import until
+from tests.engine.kit import MakeApp, until
 from treadle import Abort, Client, InputError, MemoryBackend, Treadle, work
-from treadle.item import Demand, Heartbeat
+from treadle.item import TELL_TYPE, Demand, Heartbeat
 from treadle.operate.store_look import LATE_LOOKED_AT
+from treadle.problems import Problem
+from treadle.records import MINUTE, Stat
 from treadle.testing import CountingBackend, ManualClock
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
@@ -168,3 +172,89 @@ async def test_a_schedule_whose_items_die_is_a_problem() -> None:
         assert (mine.refs, mine.fix) == (("nightly",), acme[1])
         broken = False
         assert await run("succeeded", 2) == []
+
+
+NOW = 20_000 * 86_400.0
+
+
+async def counted(app: Treadle, type: str, dead: int, succeeded: int, *, minutes: float = 0) -> None:
+    """What workers counted so many minutes ago."""
+    at = (await app.backend.now() - minutes * MINUTE) // MINUTE * MINUTE
+    await app.backend.add_stats([Stat(at=at, type=type, queue="q", dead=dead, succeeded=succeeded)])
+
+
+async def die(app: Treadle, count: int = 1) -> None:
+    for handle in await app.enqueue_many([fail() for _ in range(count)]):
+        await handle.wait()
+
+
+async def dying(app: Treadle) -> list[Problem]:
+    return [each for each in await app.problems() if each.kind == "dying"]
+
+
+async def test_a_type_that_dies_now_is_a_problem_on_every_store(make_app: MakeApp) -> None:
+    async with make_app(fail) as app:
+        await die(app)
+        assert await dying(app) == []
+        await counted(app, "break", 61, 25)
+        (found,) = await dying(app)
+        (mark,) = await app.dead.marks()
+        assert re.fullmatch(
+            r"break dies: 6[12] in the last \d+ (s|min), 71 % of those that ended; Abort: no", found.text
+        )
+        assert found.fix == (
+            f"look at them: treadle dead show {mark.mark}; stop it: treadle pause --type break; "
+            "or slow it down: treadle limits set --type break 4"
+        )
+        assert (found.refs, found.items in (61, 62)) == (("break",), True)
+        kinds = [each.kind for each in await app.problems()]
+        assert kinds == ["dying", "dead"]
+        assert [each.kind for each in await app.tenant("default").problems()] == ["dead"]
+
+
+@pytest.mark.parametrize(
+    ("dead", "succeeded", "minutes", "is_told"),
+    [
+        pytest.param(20, 80, 0, True, id="just enough"),
+        pytest.param(19, 0, 0, False, id="few"),
+        pytest.param(20, 81, 0, False, id="most work is done"),
+        pytest.param(30, 0, 1, True, id="a minute ago"),
+        pytest.param(30, 0, 2, False, id="over"),
+        pytest.param(30, 0, 9, False, id="long over"),
+    ],
+)
+async def test_only_many_deaths_that_go_on_are_a_problem(
+    dead: int, succeeded: int, minutes: int, is_told: bool
+) -> None:
+    clock = ManualClock(NOW + 30)
+    async with Treadle(MemoryBackend(clock=clock), work=[fail], clock=clock, statistics=False) as app:
+        await die(app)
+        await counted(app, "break", dead, succeeded, minutes=minutes)
+        assert bool(await dying(app)) is is_told
+
+
+async def test_deaths_are_told_once_by_their_cause() -> None:
+    """Not those that follow from others, or of which the release is the cause, nor what is built in."""
+    clock = ManualClock(NOW + 30)
+    backend = MemoryBackend(clock=clock)
+    async with Treadle(backend, work=[fail, send], clock=clock, statistics=False, release="v1") as app:
+        cause = await app.enqueue(fail())
+        await (await app.enqueue(send(), after=[cause])).wait()
+        for type in ("break", "mail.send", TELL_TYPE):
+            await counted(app, type, 50, 0)
+        assert [each.refs for each in await dying(app)] == [("break",)]
+        await app.dead.delete(type="break")
+    async with Treadle(backend, work=[fail], clock=clock, statistics=False, release="v2") as app:
+        await die(app, 3)
+        assert [each.kind for each in await app.problems()] == ["release", "dead"]
+
+
+async def test_a_type_whose_deaths_are_gone_still_dies() -> None:
+    """They were deleted, or run again: what they died of is not known."""
+    clock = ManualClock(NOW + 30)
+    async with Treadle(MemoryBackend(clock=clock), work=[fail], clock=clock, statistics=False) as app:
+        await die(app)
+        await counted(app, "other", 40, 0)
+        (found,) = await dying(app)
+        assert found.text == "other dies: 40 in the last 4 min, 100 % of those that ended"
+        assert found.fix.startswith("look at them: treadle dead; stop it: treadle pause --type other;")

@@ -53,6 +53,7 @@ CHECK_OF: Final[dict[ProblemKind, CheckName]] = {
     "blocked": "workers",
     "undecodable": "items",
     "release": "items",
+    "dying": "items",
     "flood": "queues",
     "late": "queues",
     "schedule": "schedules",

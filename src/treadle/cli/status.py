@@ -69,8 +69,8 @@ async def status(
 
     The exit code is 4 if there is a problem: items that end their workers, no worker for items that wait,
     silent or blocked workers, arguments that do not decode, deaths that began with the newest release, a
-    flood of one tenant or type, items that wait for longer than --max-wait, or for ids that were never
-    submitted, schedules that no process fires, paused queues, dead items.
+    type that dies now, a flood of one tenant or type, items that wait for longer than --max-wait, or for ids
+    that were never submitted, schedules that no process fires, paused queues, dead items.
     """
     if by not in get_args(By):
         raise InputError.of("--by", by, "must be queue, type or tenant")

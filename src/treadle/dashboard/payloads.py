@@ -31,6 +31,8 @@ UNQUOTED: Final[Mapping[ReasonKind | ProblemKind, str]] = {
     "ended": "it has ended",
     "due_at": "it is due later",
     "doomed": "it can only end dead",
+    "release": "items fail since the newest release",
+    "dying": "items of a type die now",
     "undecodable": "arguments do not fit the code of workers",
     "group_failed": "a member of the group died",
     "run_failed": "its last run failed, and submitted nothing",

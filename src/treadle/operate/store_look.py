@@ -11,15 +11,21 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.backend import Backend
+from treadle.define.dependency import BUILT_IN
 from treadle.engine.core import Core
-from treadle.item import TELL_TYPE, Filter, ItemState, Status
+from treadle.item import TELL_TYPE, UNSATISFIABLE, Filter, ItemState, Status
 from treadle.item_facts import DeadMark, Overview, QueueAge, Release, counts_by
 from treadle.problems import (
     BLOCKED_LOOKED_AT,
+    DYING_LEAST,
+    DYING_SHARE,
+    DYING_STILL,
+    DYING_WITHIN,
     FLOOD_WAIT,
     MAX_WAIT,
     Flood,
     Problem,
+    TypeDeaths,
     began_with,
     find_floods,
     find_problems,
@@ -93,8 +99,9 @@ class StoreLook(NamedTuple):
 async def look_at(
     core: Core, tenant: str | None, max_wait: float = MAX_WAIT, *, quick: bool = False
 ) -> StoreLook:
-    """Look at the store as a client of a tenant may see it, by at most eight reads; more if a release may be
-    the cause of deaths, or if items of a queue are late, and others of it cannot run, or if there is a flood.
+    """Look at the store as a client of a tenant may see it, by at most nine reads; more if a release may be
+    the cause of deaths, or a type dies, or if items of a queue are late, and others of it cannot run, or if
+    there is a flood.
 
     quick: look at no more than `QUICK_REACH` open items for those that wait for ids that were never
         submitted: `unseen` says so.
@@ -104,12 +111,13 @@ async def look_at(
     overview = replace(stored, workers=seen_workers(stored.workers, tenant))
     fleet = WorkerFleet(overview.workers, overview.now)
     # At the same time, in a store that can do that.
-    (stuck, unseen), items, (schedules, dying), ages, marks = await asyncio.gather(
+    (stuck, unseen), items, (schedules, dying), ages, marks, deaths = await asyncio.gather(
         _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None),
         _read_items(backend, tenant, overview, fleet),
         _read_schedules(core, tenant, stored),
         _read_ages(backend, tenant, overview, fleet, max_wait),
         _read_marks(backend, tenant, overview),
+        _read_deaths(backend, tenant, overview),
     )
     given = replace(overview, ages=ages)
     floods = sorted(find_floods(given, fleet), key=lambda each: -each.items)[:LATE_LOOKED_AT]
@@ -122,6 +130,7 @@ async def look_at(
         schedules=schedules,
         dying=dying,
         marks=marks,
+        deaths=deaths,
         waits={each.queue: await _others_waited(backend, tenant, given, each) for each in floods},
         tenant=tenant,
     )
@@ -239,6 +248,32 @@ async def _read_marks(backend: Backend, tenant: str | None, overview: Overview) 
     return [
         each for each in found[:MARKS_LOOKED_AT] if not await _failed_before(backend, tenant, newest, each)
     ]
+
+
+async def _read_deaths(backend: Backend, tenant: str | None, overview: Overview) -> list[TypeDeaths]:
+    """The types that die now, as workers counted. That is not known of one tenant."""
+    dead = any(each.status == "dead" for each in overview.counts)
+    if tenant is not None or not dead or "recording" not in backend.capabilities:
+        return []
+    since = begin_of(overview.now - DYING_WITHIN, MINUTE) + MINUTE
+    found: dict[str, TypeDeaths] = {}
+    for stat in await backend.stats(since, by="type"):
+        ended = stat.succeeded + stat.dead + stat.cancelled
+        if stat.dead >= max(DYING_LEAST, DYING_SHARE * ended) and stat.type not in BUILT_IN:
+            found[stat.type] = TypeDeaths(stat.type, stat.dead, ended, overview.now - since)
+    if not found:
+        return []
+    last = begin_of(overview.now - DYING_STILL, MINUTE)
+    still = {stat.type for stat in await backend.stats(last, by="type") if stat.dead}
+    marks = await backend.marks()
+    shown: list[TypeDeaths] = []
+    for type in still & set(found):
+        fresh = [each for each in marks if each.type == type and each.last_at >= since]
+        causes = [each for each in fresh if each.error_type != UNSATISFIABLE]
+        if causes or not fresh:  # otherwise they follow from the deaths of others
+            cause = max(causes, key=lambda each: each.count, default=None)
+            shown.append(found[type]._replace(mark=cause))
+    return shown
 
 
 async def _read_gone(backend: Backend, newest: Release, marks: Sequence[DeadMark]) -> dict[str, int]:

@@ -57,7 +57,7 @@ SPREAD: Final = 3
 """Of suspects and of blocked workers, this many times as many are a change."""
 LINGER: Final = 300.0
 """Seconds for which a problem of these kinds must be gone until it is over:"""
-LINGERING: Final = ("silent", "blocked", "flood", "late")
+LINGERING: Final = ("silent", "blocked", "dying", "flood", "late")
 
 
 class KnownProblem(msgspec.Struct, frozen=True, omit_defaults=True):

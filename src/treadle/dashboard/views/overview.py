@@ -41,6 +41,7 @@ SCHEDULED_LOOKED_AT: Final = 200
 """The newest and the oldest scheduled items that are looked at for suspended ones. More are not counted: the
 page says so."""
 _HOLD: Final = re.compile(r"(treadle hold .+?)\. To give it up")
+_MARK: Final = re.compile(r"treadle dead show ([^ ;]+);")
 BEYOND_STATUS: Final = ("backlog", "paused_for", "worker_count", "rate")
 """Facts of a queue that its own page has."""
 
@@ -48,8 +49,8 @@ BEYOND_STATUS: Final = ("backlog", "paused_for", "worker_count", "rate")
 class Remedy(msgspec.Struct, frozen=True):
     """What can be done about a problem with a button."""
 
-    action: Action
-    """What a visitor must be allowed to do."""
+    action: Action | None
+    """What a visitor must be allowed to do. None: it is a look."""
     label: str
     url: str
     fields: Mapping[str, str | None] | None = None
@@ -153,7 +154,9 @@ def problem_row(visit: Visit, problem: Problem, paused: Sequence[Order] = ()) ->
         path = f"/types/{segment(first)}" if order.type else "/tenants" if visit.sees_fleet else None
     elif kind in ("paused", "late", "flood") and first:
         path = f"/queues/{segment(first)}"
-    elif kind == "undecodable" and first:
+    elif kind == "dying" and (mark := _MARK.search(problem.fix)):
+        path = f"/dead/{segment(mark[1])}"
+    elif kind in ("undecodable", "dying") and first:
         path = f"/types/{segment(first)}"
     elif kind in ("killing", "not_submitted") and first:
         path, q = "/items", first
@@ -180,6 +183,9 @@ def remedy_of(visit: Visit, problem: Problem, paused: Sequence[Order]) -> Remedy
     if kind == "release" and "--mark" in problem.fix:
         q = f"status:dead {filter_word('mark', first)}"
         return Remedy("requeue", "Requeue them…", visit.url("/act/requeue", q=q, back="/"))
+    if kind == "dying":
+        q = f"status:dead {filter_word('type', first)}"
+        return Remedy(None, "See its dead items", visit.url("/items", q=q))
     if kind == "killing" and (hold := _HOLD.search(problem.fix)):
         words = shlex.split(hold[1])
         named = words[words.index("--tenant") + 1] if "--tenant" in words else DEFAULT_TENANT
