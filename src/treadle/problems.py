@@ -30,9 +30,11 @@ from typing import Final, Literal, NamedTuple
 from msgspec.structs import replace
 
 from treadle.base.wording import duration, error_line, listed, plain, plural
+from treadle.bulk_action import BulkState
 from treadle.item import DEFAULT_TENANT, KILLING, UNSATISFIABLE, Count, ItemState, Order, Status, WorkerState
 from treadle.item_facts import MAX_WAIT as MAX_WAIT
 from treadle.item_facts import By, DeadMark, Overview, QueueAge, counts_by, total
+from treadle.operate.bulk_states import requeue_text
 from treadle.operate.schedule_state import ScheduleState
 from treadle.operate.webhook import PROBLEM_KINDS as PROBLEM_KINDS
 from treadle.operate.webhook import OnProblem as OnProblem
@@ -133,6 +135,7 @@ def find_problems(
     dying: Sequence[ScheduleRun] = (),
     marks: Sequence[DeadMark] = (),
     deaths: Sequence[TypeDeaths] = (),
+    requeues: Sequence[BulkState] = (),
     waits: Mapping[str, float] = NO_WAITS,
     tenant: str | None = None,
 ) -> Iterator[Problem]:
@@ -144,6 +147,7 @@ def find_problems(
     dying: the last run of each schedule whose runs die.
     marks: of dead items, if there are several releases, except those that an earlier one may have had.
     deaths: types that die now.
+    requeues: bulk actions that run dead items again now.
     waits: for how long others have waited in a queue with a flood, in seconds.
     tenant: whose overview it is. None: of all.
     """
@@ -173,7 +177,11 @@ def find_problems(
         count, estimated = total(dead)
         types = tuple(dict.fromkeys(each.type for each in sorted(dead, key=lambda each: -each.count)))
         text = f"{plural(count, 'dead item', estimated=estimated)}: {listed(types, 3)}"
-        yield Problem("dead", text, command("dead", tenant=tenant), types, count)
+        fix = command("dead", tenant=tenant)
+        if requeues:
+            text += f"; {requeue_text(requeues[0])}"
+            fix = f"wait for it: {command('bulk show', requeues[0].id, tenant=tenant)}; then {fix}"
+        yield Problem("dead", text, fix, types, count)
 
 
 def _of(
@@ -485,9 +493,9 @@ def began_with(mark: DeadMark, newest: str) -> bool:
 def _dying(overview: Overview, deaths: Sequence[TypeDeaths], marks: Sequence[DeadMark]) -> Iterator[Problem]:
     """Types that die now, those with the most deaths first. Not those of which a release is said to be the
     cause: it has a remedy."""
-    told = _began_with_newest(overview, marks)
+    explained = {mark.type for mark in _began_with_newest(overview, marks)}
     for each in sorted(deaths, key=lambda one: (-one.dead, one.type)):
-        if any(mark.type == each.type for mark in told):
+        if each.type in explained:
             continue
         share = f"{min(each.dead / each.ended, 1.0):.0%}".replace("%", " %")
         text = f"{plain(each.type)} dies: {each.dead:,} in the last {duration(each.seconds, brief=True)}, "

@@ -129,6 +129,14 @@ def test_a_mark_is_shown_with_its_traceback_and_its_items(store: Store) -> None:
     assert missing.err.startswith("treadle: no mark '0ff' here")
 
 
+def test_it_is_told_who_runs_dead_items_again(store: Store) -> None:
+    store.work_off(_deaths)
+    assert "runs some of them again" not in store.call("dead").out
+    store.call("requeue", "--type", "mail.send", "--background", "--yes")
+    said = " ".join(store.call("dead").out.split())
+    assert " runs some of them again now: 0 of 4 looked at (type:mail.send): treadle bulk show" in said
+
+
 def test_a_mark_is_requeued_and_deleted(store: Store) -> None:
     store.work_off(_deaths)
     newest, other = store.call("dead", "--json").objects

@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 from tests.dashboard.jobs import die, send
-from treadle import Treadle
+from treadle import Treadle, work
 from treadle.item import Demand, Heartbeat
+from treadle.records import Stat
 from treadle.worker_info import UndecodableType, WorkerInfo, encode_worker_info
 
 
@@ -73,6 +74,60 @@ async def test_a_problem_has_a_button_for_those_who_may(store: Any, make_app: An
     acme = visitor(app, tenants=["acme"])
     assert (await acme.get("/menu")).json() == {"overview": "1"}
     assert "<button>Resume" not in (await acme.get("/")).text
+
+
+async def test_dead_items_of_several_causes_are_not_requeued_at_once(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    """The button leads to what they died of. A type that dies has its own."""
+
+    @work(name="other")
+    async def other() -> None: ...
+
+    app: Treadle = make_app(memory_store, send, other)
+    await app.enqueue(send("a@b.example"))
+    await die(app)
+    await app.enqueue(other())
+    await die(app)
+    page = (await visitor(app).get("/")).text
+    assert "Requeue all…" not in page
+    assert '<a class="button" href="/dead">See what they died of</a>' in page
+    minute = await app.backend.now() // 60 * 60
+    await app.backend.add_stats([Stat(at=minute, type="other", dead=40)])
+    (mark,) = [each for each in await app.dead.marks() if each.type == "other"]
+    page = (await visitor(app, "read").get("/")).text
+    assert f'<a href="/dead/{mark.mark}">other dies: 4' in page
+    assert 'href="/items?q=status%3Adead+type%3Aother">See its dead items</a>' in page
+    hidden = (await visitor(app, "read", payloads=False).get("/")).text
+    assert "items of a type die now (what was said is hidden)" in hidden
+
+
+async def test_dead_items_that_somebody_requeues_are_not_offered_again(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    @work(name="other")
+    async def other() -> None: ...
+
+    app: Treadle = make_app(memory_store, send, other)
+    for each in (send("a@b.example"), other()):
+        await app.enqueue(each)
+        await die(app)
+    (mark,) = [each for each in await app.dead.marks() if each.type == "other"]
+    action = await app.by("bob").bulk.start("requeue", mark=mark.mark)
+    said = "bob runs some of them again now: 0 of 1 looked at"
+    (dead,) = [each for each in await app.problems() if each.kind == "dead"]
+    assert dead.text.endswith(f"; {said}")
+    assert dead.fix == f"wait for it: treadle bulk show {action.id}; then treadle dead"
+    page = (await visitor(app).get("/")).text
+    assert said in page
+    assert f'<a class="button" href="/bulk/{action.id}">See who runs them again</a>' in page
+    page = (await visitor(app).get("/dead")).text
+    assert said in page
+    assert page.count("Requeue all…") == 1
+    assert "Requeue all…" not in (await visitor(app).get(f"/dead/{mark.mark}")).text
+    await app.bulk.stop(action.id)
+    page = (await visitor(app).get("/dead")).text
+    assert (said in page, page.count("Requeue all…")) == (False, 2)
 
 
 async def test_an_item_that_ends_workers_can_be_held_at_once(

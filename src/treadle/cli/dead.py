@@ -15,6 +15,7 @@ from treadle.base.wording import capped, error_line, listed, plural
 from treadle.errors import InputError
 from treadle.item import Filter, ItemState
 from treadle.item_facts import DeadMark
+from treadle.operate.bulk_states import open_requeues, requeue_text
 from treadle.operate.item_json import mark_json, ref_json
 from treadle.operate.why.wording import command, releases_text
 
@@ -92,6 +93,9 @@ async def dead(
             numbers=("COUNT",),
             keep=("MARK", "COUNT", "LAST"),
         )
+        for action in await open_requeues(shell.backend, shell.tenant):
+            show = command("bulk show", action.id, tenant=shell.tenant)
+            shell.print(f"\n{requeue_text(action)} ({action.where}): {show}")
 
 
 def _under(mark: DeadMark, release: str) -> Iterable[DeadMark]:

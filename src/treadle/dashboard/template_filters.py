@@ -15,6 +15,7 @@ from treadle.base.wording import approximate, capped, counted_names, duration, p
 from treadle.item import NEVER, ItemState
 from treadle.metrics.names import SECONDS
 from treadle.operate.backlog import backlog_text
+from treadle.operate.bulk_states import requeue_text
 from treadle.operate.filters import filter_word
 from treadle.why import Reason, ReasonKind
 
@@ -236,6 +237,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "plural": plural,
     "duration": duration,
     "backlog": backlog_text,
+    "requeue_text": requeue_text,
 }
 GLOBALS: Final[dict[str, Any]] = {
     "share": share,

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from treadle.backend import Backend
+from treadle.base.wording import capped, plain
 from treadle.bulk_action import (
     BULK_TYPE,
     BULK_WORKFLOW,
@@ -20,9 +21,11 @@ from treadle.bulk_action import (
     read_bulk_progress,
 )
 from treadle.item import OPEN, Filter, GroupState, ItemState, Ref
+from treadle.item_facts import DeadMark
 from treadle.store.audit_note import about
 from treadle.store.reads import get_refs, group_refs
 
+UNDER_WAY: Final[tuple[BulkStanding, ...]] = ("waiting", "running", "canary")
 NEWEST: Final = 20
 """Bulk actions that are looked at for those that are under way, or have just ended."""
 
@@ -31,6 +34,32 @@ async def newest_actions(backend: Backend, tenant: str | None = None) -> list[Bu
     """The newest bulk actions, newest first, by three reads."""
     where = Filter(tenant=tenant, workflow=BULK_WORKFLOW, type=BULK_TYPE)
     return await read_states(backend, (await backend.list(where, limit=NEWEST)).items)
+
+
+async def open_requeues(backend: Backend, tenant: str | None = None) -> list[BulkState]:
+    """The bulk actions among the newest that run dead items again, and have not ended."""
+    return [
+        each
+        for each in await newest_actions(backend, tenant)
+        if each.verb == "requeue" and each.state in UNDER_WAY
+    ]
+
+
+def may_have(action: BulkState, mark: DeadMark) -> bool:
+    """Whether a bulk action may change items of a mark, as far as its filter names marks and types."""
+    return all(
+        f"{name}:" not in action.where or value in action.where
+        for name, value in (("mark", mark.mark), ("type", mark.type))
+    )
+
+
+def requeue_text(action: BulkState) -> str:
+    """Who runs dead items again, and how far: `ann runs some of them again now: 120 of 186 looked at`."""
+    who = action.actor or "a bulk action"
+    return (
+        f"{plain(who)} runs some of them again now: {action.matched:,} of "
+        f"{capped(action.total, action.more)} looked at"
+    )
 
 
 async def read_states(backend: Backend, roots: Sequence[ItemState]) -> list[BulkState]:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.backend import Backend
+from treadle.bulk_action import BULK_TYPE, BulkState
 from treadle.define.dependency import BUILT_IN
 from treadle.engine.core import Core
 from treadle.item import TELL_TYPE, UNSATISFIABLE, Filter, ItemState, Status
@@ -37,6 +38,7 @@ from treadle.store.fleet import Fleet
 from treadle.store.rules.records import begin_of
 from treadle.store.rules.settlement import KEPT_ATTEMPTS
 
+from .bulk_states import open_requeues
 from .schedule_state import DYING, ScheduleState, StoredSchedules
 from .tenant_view import read_overview, seen_workers
 from .why.fleet import WorkerFleet
@@ -94,6 +96,8 @@ class StoreLook(NamedTuple):
     """Those that have not ended."""
     unseen: str = ""
     """What was not looked for, in a sentence. Empty: all was."""
+    requeues: tuple[BulkState, ...] = ()
+    """Bulk actions that run dead items again now."""
 
 
 async def look_at(
@@ -119,6 +123,7 @@ async def look_at(
         _read_marks(backend, tenant, overview),
         _read_deaths(backend, tenant, overview),
     )
+    requeues = await open_requeues(backend, tenant) if _changes_many(overview) else []
     given = replace(overview, ages=ages)
     floods = sorted(find_floods(given, fleet), key=lambda each: -each.items)[:LATE_LOOKED_AT]
     found = find_problems(
@@ -131,10 +136,17 @@ async def look_at(
         dying=dying,
         marks=marks,
         deaths=deaths,
+        requeues=requeues,
         waits={each.queue: await _others_waited(backend, tenant, given, each) for each in floods},
         tenant=tenant,
     )
-    return StoreLook(overview, fleet, tuple(found), schedules, unseen)
+    return StoreLook(overview, fleet, tuple(found), schedules, unseen, tuple(requeues))
+
+
+def _changes_many(overview: Overview) -> bool:
+    """Whether a bulk action is under way, and there are dead items."""
+    open_type = any(each.type == BULK_TYPE and each.status != "dead" for each in overview.counts)
+    return open_type and any(each.status == "dead" for each in overview.counts)
 
 
 async def _read_schedules(

@@ -10,6 +10,7 @@ import msgspec
 
 from treadle.base.ids import check_id, check_name
 from treadle.base.wording import error_line
+from treadle.bulk_action import BulkState
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.payloads import json_text, read_payload, shown_item_json
 from treadle.dashboard.views import View
@@ -19,6 +20,7 @@ from treadle.dashboard.visit import Visit
 from treadle.item import ItemState
 from treadle.item_facts import DeadMark
 from treadle.logs.masking import MASK
+from treadle.operate.bulk_states import may_have, open_requeues
 from treadle.operate.filters import filter_word
 from treadle.operate.item_json import mark_json
 from treadle.operate.why.wording import releases_text
@@ -34,6 +36,8 @@ class MarkRow(msgspec.Struct, frozen=True):
     """Under which releases they died. Empty: under none."""
     waited: list[DeadMark] = []
     """Marks that only follow from this one: the newest of their items waited for one of its items."""
+    requeues: list[BulkState] = []
+    """Bulk actions that run some of its items again now, or may."""
 
 
 class DeadPage(msgspec.Struct, frozen=True):
@@ -43,10 +47,14 @@ class DeadPage(msgspec.Struct, frozen=True):
     """All of them, with those that only follow from another."""
     more: bool
     """There are more marks."""
+    requeues: Sequence[BulkState] = ()
+    """Bulk actions that run dead items again now."""
 
 
 class MarkPage(msgspec.Struct, frozen=True, kw_only=True):
     mark: str
+    requeues: Sequence[BulkState]
+    """Bulk actions that run dead items again now."""
     q: str
     """The filter that finds all of its items."""
     type: str
@@ -69,6 +77,7 @@ async def read_marks(visit: Visit) -> DeadPage:
     if marks is None:
         return DeadPage(None, (), False)
     causes = await visit.in_time(visit.client.dead.causes(marks)) or {}
+    requeues = await _requeues(visit) if marks else ()
     shown = {mark.mark for mark in marks if mark.mark not in causes}
     rows = [
         MarkRow(
@@ -76,20 +85,26 @@ async def read_marks(visit: Visit) -> DeadPage:
             error_line(mark.error_type, mark.error if visit.access.payloads else ""),
             releases_text(mark),
             [each for each in marks if causes.get(each.mark) == mark.mark],
+            [each for each in requeues if may_have(each, mark)],
         )
         for mark in marks
         if causes.get(mark.mark) not in shown
     ]
-    return DeadPage(rows, marks, len(marks) == MOST_MARKS)
+    return DeadPage(rows, marks, len(marks) == MOST_MARKS, requeues)
+
+
+async def _requeues(visit: Visit) -> Sequence[BulkState]:
+    return await visit.in_time(open_requeues(visit.client.backend, visit.tenant)) or ()
 
 
 async def read_mark(visit: Visit) -> MarkPage:
     mark = check_name(visit.part("mark"), "mark")
     cursor = visit.query("cursor") or None
-    page, two, marks = await asyncio.gather(
+    page, two, marks, requeues = await asyncio.gather(
         visit.client.dead.list(mark=mark, limit=ROWS, cursor=cursor),
         _two(visit, mark),
         visit.in_time(visit.client.dead.marks(count=MOST_MARKS)),
+        _requeues(visit),
     )
     states = list(page.items)
     if not states and cursor is None:
@@ -100,6 +115,9 @@ async def read_mark(visit: Visit) -> MarkPage:
         left = None
     return MarkPage(
         mark=mark,
+        requeues=[
+            each for each in requeues for own in marks or () if own.mark == mark and may_have(each, own)
+        ],
         q=f"status:dead {filter_word('mark', mark)}",
         type=newest.type if newest else "",
         releases=next((releases_text(each) for each in marks or () if each.mark == mark), ""),

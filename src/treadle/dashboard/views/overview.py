@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from treadle.base.wording import approximate
+from treadle.bulk_action import BulkState
 from treadle.dashboard.access import Action
 from treadle.dashboard.addresses import chosen_id, segment
 from treadle.dashboard.payloads import shown_text
@@ -30,7 +31,7 @@ from treadle.doers.limit_rules import TYPE_LIMIT
 from treadle.item import DEFAULT_TENANT, Order
 from treadle.item_facts import Overview, total
 from treadle.operate.filters import filter_word
-from treadle.operate.store_look import ScheduledPart, ScheduledParts, count_scheduled
+from treadle.operate.store_look import ScheduledPart, ScheduledParts, StoreLook, count_scheduled
 from treadle.operate.why.wording import resume_command
 from treadle.problems import Problem, ProblemKind
 
@@ -96,14 +97,19 @@ async def read(visit: Visit) -> OverviewPage:
     overview = None if look is None else look.overview
     states = [] if overview is None else shown_queues(queue_states(overview, None))
     depth = None if overview is None else depths(overview.counts, lambda count: "").get("", Depth())
-    uses, scheduled = await asyncio.gather(
-        visit.in_time(visit.client.limits(overview=overview)), _scheduled(visit, depth)
+    uses, several, scheduled = await asyncio.gather(
+        visit.in_time(visit.client.limits(overview=overview)),
+        _has_several_marks(visit, look),
+        _scheduled(visit, depth),
     )
     queues = [each for each in states if each.depth.counts or each.paused or each.paused_for]
     return OverviewPage(
         problems=None
         if look is None
-        else [problem_row(visit, each, look.overview.paused) for each in look.problems],
+        else [
+            problem_row(visit, each, look.overview.paused, look.requeues, several=several)
+            for each in look.problems
+        ],
         unseen="" if look is None else look.unseen,
         depth=depth,
         queues=queues[:MOST_QUEUES],
@@ -134,6 +140,14 @@ def _is_waited_for(row: LimitRow, overview: Overview) -> bool:
     return type in ready if type in known else bool(ready)
 
 
+async def _has_several_marks(visit: Visit, look: StoreLook | None) -> bool:
+    """Whether items died of several causes, or may have: one change is not for all of them."""
+    if look is None or not any(each.kind == "dead" for each in look.problems):
+        return False
+    marks = await visit.in_time(visit.client.dead.marks(count=2, cap=1))
+    return marks is None or len(marks) > 1
+
+
 async def _scheduled(visit: Visit, depth: Depth | None) -> ScheduledParts:
     if depth is None or not depth.of("scheduled"):
         return ScheduledParts()
@@ -142,8 +156,20 @@ async def _scheduled(visit: Visit, depth: Depth | None) -> ScheduledParts:
     return ScheduledParts(unknown, unknown) if found is None else found
 
 
-def problem_row(visit: Visit, problem: Problem, paused: Sequence[Order] = ()) -> ProblemRow:
-    """A problem, the page that shows what it is about, and what can be done about it. paused: the pauses."""
+def problem_row(
+    visit: Visit,
+    problem: Problem,
+    paused: Sequence[Order] = (),
+    requeues: Sequence[BulkState] = (),
+    *,
+    several: bool = False,
+) -> ProblemRow:
+    """A problem, the page that shows what it is about, and what can be done about it.
+
+    paused: the pauses.
+    requeues: bulk actions that run dead items again now.
+    several: whether there are dead items of several marks.
+    """
     kind, first = problem.kind, problem.refs[0] if problem.refs else ""
     path, q = None, ""
     if kind == "dead":
@@ -171,18 +197,31 @@ def problem_row(visit: Visit, problem: Problem, paused: Sequence[Order] = ()) ->
         items=problem.items,
         path=path,
         q=q,
-        remedy=remedy_of(visit, problem, paused),
+        remedy=_remedy_of_dead(visit, problem, requeues, several=several)
+        if kind in ("dead", "release")
+        else remedy_of(visit, problem, paused),
     )
+
+
+def _remedy_of_dead(
+    visit: Visit, problem: Problem, requeues: Sequence[BulkState], *, several: bool
+) -> Remedy | None:
+    """The button for dead items: to run them again, unless a bulk action does, or they died of several causes."""
+    if requeues:
+        return Remedy(None, "See who runs them again", visit.url(f"/bulk/{segment(requeues[0].id)}"))
+    if problem.kind == "dead" and several:
+        return Remedy(None, "See what they died of", visit.url("/dead"))
+    if problem.kind == "dead":
+        return Remedy("requeue", "Requeue all…", visit.url("/act/requeue", q="status:dead", back="/"))
+    if "--mark" not in problem.fix:
+        return None
+    q = f"status:dead {filter_word('mark', problem.refs[0])}"
+    return Remedy("requeue", "Requeue them…", visit.url("/act/requeue", q=q, back="/"))
 
 
 def remedy_of(visit: Visit, problem: Problem, paused: Sequence[Order]) -> Remedy | None:
     """The button for a problem. Those about the fleet are for visitors of all tenants."""
     kind, first = problem.kind, problem.refs[0] if problem.refs else ""
-    if kind == "dead":
-        return Remedy("requeue", "Requeue all…", visit.url("/act/requeue", q="status:dead", back="/"))
-    if kind == "release" and "--mark" in problem.fix:
-        q = f"status:dead {filter_word('mark', first)}"
-        return Remedy("requeue", "Requeue them…", visit.url("/act/requeue", q=q, back="/"))
     if kind == "dying":
         q = f"status:dead {filter_word('type', first)}"
         return Remedy(None, "See its dead items", visit.url("/items", q=q))
