@@ -251,6 +251,8 @@ def _stuck_workers(fleet: WorkerFleet, items: Sequence[ItemState]) -> Iterator[P
         runs = [item_name(each.id, each.type) for each in items if each.worker in ids]
         more = f"there {'runs' if len(runs) == 1 else 'run'} {listed(runs)}" if runs else ""
         yield _of("blocked", fleet.worker_blocked(fleet.blocked), more)
+    if often := fleet.often_blocked():
+        yield _of("blocked", fleet.worker_often_blocked(often))
 
 
 def _silent(fleet: WorkerFleet) -> Problem:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
+
+MOST_BLOCKAGES: Final = 5
+"""Blockages that a worker tells of, the newest."""
 
 
 class UndecodableType(msgspec.Struct, frozen=True, gc=False):

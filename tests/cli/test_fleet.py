@@ -13,10 +13,12 @@ from tests.cli.conftest import Store
 from tests.cli.looked_at import order, report, send
 from treadle import Context, MemoryBackend, Result, Treadle, work
 from treadle.cli.doctor import Finding, finding_lines
+from treadle.cli.fleet import worker_row
 from treadle.cli.group import tree_lines
 from treadle.doers import concurrency
 from treadle.errors import WorkFailed
-from treadle.item import Demand, Heartbeat, ItemState, Limit, PermitRequest
+from treadle.item import Demand, Heartbeat, ItemState, Limit, PermitRequest, WorkerState
+from treadle.store.fleet import Fleet
 from treadle.testing import ManualClock
 from treadle.worker_info import WorkerInfo
 
@@ -68,6 +70,12 @@ def test_types_of_a_worker_have_one_order_on_every_store(memory: Store) -> None:
     assert "a.first, z.last" in memory.call("workers").out
     (shown,) = memory.call("workers", "--json").objects
     assert shown["types"] == ["a.first", "treadle.group", "z.last"]
+
+
+def test_a_worker_that_runs_more_than_it_has_places_for_has_claimed_ahead() -> None:
+    """What it said last may be older than the count of the store."""
+    fleet = Fleet([WorkerState("w1", 9.0, None, 3, WorkerInfo(room=2))], 1.0)
+    assert worker_row(fleet, fleet.workers[0])[2] == "2/2 +1"
 
 
 # ------------------------------------------------------------------------------------------------ limits

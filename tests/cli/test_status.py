@@ -31,7 +31,7 @@ from treadle.operate.why.fleet import WorkerFleet
 from treadle.problems import NO_WAITS, Problem, find_problems
 from treadle.records import QueueBacklog
 from treadle.schedule import ScheduleState
-from treadle.worker_info import BlockingItem, UndecodableType, WorkerInfo
+from treadle.worker_info import Blockage, BlockingItem, UndecodableType, WorkerInfo
 
 NOW = 1_800_000_000.0
 LIVE = WorkerState("w1", NOW + 10, None, 3)
@@ -383,6 +383,15 @@ def test_an_item_whose_workers_died_is_found(store: Store) -> None:
     (status,) = store.call("status", "--json").objects
     assert (status["problems"][0]["kind"], status["problems"][0]["refs"]) == ("killing", ["killer"])
     assert "killer (report" in store.call("doctor").out
+
+
+def test_a_worker_that_was_blocked_again_and_again_is_a_problem_in_between() -> None:
+    past = tuple(Blockage(NOW - at, NOW - at + 9) for at in (100, 50))
+    often = WorkerState("w3", NOW + 9, None, 1, WorkerInfo(blockages=past))
+    (found,) = _found(None, workers=(LIVE, often))
+    assert (found.kind, found.refs) == ("blocked", ("w3",))
+    assert found.text == "w3 was blocked 2 times in the last 5 min, 18 s in all"
+    assert list(_found(None, workers=(LIVE, replace(often, info=WorkerInfo(blockages=past[:1]))))) == []
 
 
 def test_blocked_and_silent_workers_are_named_with_their_processes_and_items() -> None:

@@ -438,7 +438,10 @@ async def test_full_workers_and_items_that_go_first(make_app: MakeApp, backend: 
     async def slow() -> None:
         await barrier.wait()
 
-    app = make_app(slow, doer=balanced(1), worker_id="w1", **QUICK)
+    @work(name="brief")
+    async def brief() -> None: ...
+
+    app = make_app(slow, brief, doer=balanced(1), worker_id="w1", **QUICK)
     lost = await app.enqueue(slow(), queue="other")
     for id in ("dead1", "dead2"):
         assert await silent_worker(backend, id) == [lost.id]
@@ -458,6 +461,11 @@ async def test_full_workers_and_items_that_go_first(make_app: MakeApp, backend: 
         assert "2 workers in a row died" in (await until_kind(app, lost, "isolated")).text
         queue = await app.why_queue("default")
         assert (kinds(queue), queue.reasons[1].about) == (["turn", "worker_full"], ahead.id)
+        other = await app.enqueue(brief())
+        full = next(each for each in (await app.why(other)).reasons if each.kind == "worker_full")
+        assert full.text.endswith("runs 1 of 1; 1 of 1 run slow")
+        seen = await app.tenant("default").why(other)
+        assert "run slow" not in str(seen)
         barrier.go.set()
 
 

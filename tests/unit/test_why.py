@@ -32,11 +32,12 @@ from treadle.item_facts import (
 )
 from treadle.operate.tenant_view import seen_workers
 from treadle.operate.why.facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
+from treadle.operate.why.fleet import WorkerFleet
 from treadle.operate.why.meaning import reasons_of
 from treadle.operate.why.read import next_name, undo_types
 from treadle.operate.why.wording import since_text, until_text, worker_name
 from treadle.why import Reason
-from treadle.worker_info import BlockingItem, UndecodableType, WorkerInfo, WorkerTrial
+from treadle.worker_info import Blockage, BlockingItem, UndecodableType, WorkerInfo, WorkerTrial
 
 NOW = 1_794_820_000.0
 
@@ -59,7 +60,7 @@ def silent(id: str = "old") -> WorkerState:
     return WorkerState(id, NOW + 8, ("mail.send",), 0)
 
 
-OWN = ("limits", "causes", "root", "group", "paused")
+OWN = ("limits", "causes", "root", "group", "paused", "runs")
 PAUSE = Order(kind="pause", queue="mail")
 
 
@@ -443,6 +444,47 @@ def test_workers_without_room() -> None:
         "the 2 workers that could run it are full: w1 (host h, pid 7) runs 20 of 20, "
         "w2 (host h, pid 7) runs 20 of 20"
     )
+
+
+def test_a_type_that_holds_the_places_is_named() -> None:
+    """With a limit that leaves places to others."""
+    full = worker(running=6, room=6, full=True)
+    reason = only(facts("ready", full, runs={"w1": ["image.render"] * 5 + ["mail.send"]}), "worker_full")
+    assert reason.text.endswith("runs 6 of 6; 5 of 6 run image.render")
+    assert reason.fix == (
+        "let it leave places to others: treadle limits set --type image.render 4; "
+        "or wait, start more workers, or raise max of the doer"
+    )
+    for runs in (["mail.send"] * 6, ["a", "b", "c", "c", "d", "e"], []):
+        plainly = only(facts("ready", full, runs={"w1": runs, "other": ["x"] * 9}), "worker_full")
+        assert plainly.text.endswith("runs 6 of 6")
+        assert plainly.fix == "wait, start more workers, or raise max of the doer"
+
+
+def test_a_blocked_worker_is_not_told_as_full_besides() -> None:
+    blocked = worker(running=6, room=6, full=True, blocked_since=NOW - 20)
+    assert kinds(facts("ready", blocked)) == ["worker_blocked"]
+    assert kinds(facts("ready", blocked, worker("w2", running=6, room=6))) == [
+        "worker_blocked",
+        "worker_full",
+    ]
+
+
+def test_a_worker_that_is_blocked_again_and_again_says_how_often() -> None:
+    by = BlockingItem("e1", "feed.export", "default")
+    past = tuple(Blockage(NOW - at, NOW - at + 22, (by,)) for at in (700, 250, 150, 60))
+    now = worker(blocked_since=NOW - 5, blocked_by=(by,), blockages=past)
+    reason = only(facts("ready", now), "worker_blocked")
+    assert reason.text.endswith("; blocked 3 times in the last 5 min, 66 s in all, by feed.export")
+    assert reason.fix.endswith("; to run no more of feed.export: treadle pause --type feed.export")
+    fleet = WorkerFleet([worker(blockages=past), worker("w2", blockages=past[:2])], NOW)
+    assert [each.id for each in fleet.often_blocked()] == ["w1"]
+    often = fleet.worker_often_blocked(fleet.often_blocked())
+    assert often.text == (
+        "w1 (host h, pid 7) was blocked 3 times in the last 5 min, 66 s in all, by feed.export"
+    )
+    most = worker(blockages=past[1:] + past[2:])
+    assert "blocked at least 5 times" in fleet.worker_often_blocked([most]).text
 
 
 def test_a_worker_with_an_item_on_trial_says_so() -> None:

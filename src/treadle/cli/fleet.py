@@ -16,7 +16,7 @@ from treadle.operate.filters import read_limit, read_until
 from treadle.operate.fleet_json import limit_json, worker_json
 from treadle.operate.item_json import ref_json
 from treadle.operate.why.wording import limit_text, ordered_text
-from treadle.store.fleet import Fleet, WorkerStanding, last_beat
+from treadle.store.fleet import Fleet, WorkerStanding, claimed_ahead, last_beat
 from treadle.worker_info import BlockingItem
 
 from .exit_codes import REFUSED
@@ -294,7 +294,7 @@ def fleet_text(fleet: Fleet) -> str:
     parts = [plural(len(fleet.live), "worker")]
     running = [worker.running for worker in fleet.live if worker.running is not None]
     if running:
-        ahead = sum(map(_claimed_ahead, fleet.live))
+        ahead = sum(map(claimed_ahead, fleet.live))
         parts.append(f"{sum(running) - ahead:,} running")
         parts += [f"{ahead:,} claimed ahead"] if ahead else []
     words = [word for worker in fleet.workers if (word := fleet.standing(worker)) != "alive"]
@@ -312,14 +312,9 @@ def state_cell(fleet: Fleet, worker: WorkerState) -> Cell:
 def _running_text(worker: WorkerState) -> str:
     if worker.running is None:
         return ""
-    ahead, room = _claimed_ahead(worker), None if worker.info is None else worker.info.room
+    ahead, room = claimed_ahead(worker), None if worker.info is None else worker.info.room
     text = f"{worker.running - ahead}" if room is None else f"{worker.running - ahead}/{room}"
     return f"{text} +{ahead}" if ahead else text
-
-
-def _claimed_ahead(worker: WorkerState) -> int:
-    """How many of its items have not begun, as it said last."""
-    return min(worker.running or 0, 0 if worker.info is None else worker.info.waiting)
 
 
 WORKER_COLUMNS = ("ID", "STATE", "RUNNING", "HOST", "PID", "RELEASE", "UP", "SEEN", "QUEUES", "TYPES")

@@ -122,6 +122,15 @@ def queues_of(workers: Iterable[WorkerState]) -> set[str]:
     return {name for info in infos for name in info.queues or ()}
 
 
+def claimed_ahead(worker: WorkerState) -> int:
+    """How many of its items have not begun: as it said last, and at least those for which it has no place."""
+    running, info = worker.running or 0, worker.info
+    if info is None:
+        return 0
+    beyond = 0 if info.room is None or info.rooms else running - info.room
+    return min(running, max(info.waiting, beyond))
+
+
 def place_of(worker: WorkerState) -> str:
     """Where it runs, as `host:pid`. Empty: it does not say so."""
     info = worker.info

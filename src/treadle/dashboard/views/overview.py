@@ -206,7 +206,7 @@ def problem_row(
 def _remedy_of_dead(
     visit: Visit, problem: Problem, requeues: Sequence[BulkState], *, several: bool
 ) -> Remedy | None:
-    """The button for dead items: to run them again, unless a bulk action does, or they died of several causes."""
+    """The button for dead items: to run them again, unless a bulk action does, or they have several marks."""
     if requeues:
         return Remedy(None, "See who runs them again", visit.url(f"/bulk/{segment(requeues[0].id)}"))
     if problem.kind == "dead" and several:

@@ -16,7 +16,7 @@ from treadle.define.dependency import BUILT_IN
 from treadle.item import ItemState, WorkerState
 from treadle.operate.fleet_json import worker_json
 from treadle.records import AuditEntry
-from treadle.store.fleet import Fleet, WorkerStanding, last_beat
+from treadle.store.fleet import Fleet, WorkerStanding, claimed_ahead, last_beat
 from treadle.worker_info import Blockage, BlockingItem
 
 PER_PAGE: Final = 100
@@ -159,7 +159,7 @@ def _order(row: WorkerRow) -> tuple[int, str, int, str]:
 def worker_row(fleet: Fleet, worker: WorkerState) -> WorkerRow:
     """A worker, as far as it says something about itself."""
     info = worker.info
-    waiting = min(worker.running or 0, 0 if info is None else info.waiting)
+    waiting = claimed_ahead(worker)
     return WorkerRow(
         worker=worker,
         id=worker.id,

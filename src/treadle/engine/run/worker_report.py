@@ -22,7 +22,7 @@ from treadle.engine.core import Core
 from treadle.engine.declared_limits import rates_of, slots_of
 from treadle.engine.settings import WorkerSettings
 from treadle.item import Lease
-from treadle.worker_info import Blockage, BlockingItem, UndecodableType, WorkerInfo
+from treadle.worker_info import MOST_BLOCKAGES, Blockage, BlockingItem, UndecodableType, WorkerInfo
 
 from .attempt import AttemptRunner
 from .bound_types import BoundTypes
@@ -38,7 +38,6 @@ MOST_TYPES: Final = 100
 """Types that are named at most."""
 RECENT: Final = 600.0
 """Seconds for which a blockage that is over is said."""
-MOST_BLOCKAGES: Final = 5
 MOST_BLOCKING: Final = 5
 """Items of a batch that are named."""
 MOST_SCHEDULES: Final = 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -59,6 +59,9 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     """If it is a root that has ended, and its group is open or has failed: the group."""
     others: bool = False
     """Workers are alive that the one who asks may not see."""
+    runs: Mapping[str, Sequence[str]] = {}
+    """The types of the items that workers run, by the ids of the workers. Empty: it was not read, since one
+    has room."""
     waits: tuple[StepRecord, ...] = ()
     """What a suspended item waits for."""
     mailbox: Mapping[str, int] = {}

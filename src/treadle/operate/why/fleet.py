@@ -3,7 +3,9 @@ could not decode."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from treadle.base.wording import close_to, duration, first_line, listed, plain, plural
@@ -13,7 +15,7 @@ from treadle.item import TELL_TYPE, ItemState, WorkerState
 from treadle.item_facts import Explanation
 from treadle.store.fleet import Fleet, is_blocked, queues_of, serves
 from treadle.why import Reason
-from treadle.worker_info import UndecodableType
+from treadle.worker_info import MOST_BLOCKAGES, Blockage, UndecodableType
 
 from .wording import (
     command,
@@ -28,6 +30,13 @@ from .wording import (
     worker_name,
 )
 
+OFTEN_WITHIN: Final = 300.0
+"""Seconds in which a worker was blocked several times, so that it is a problem also in between."""
+OFTEN: Final = 2
+"""Times, at least. Once may be chance."""
+NO_RUNS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
+MOST_PLACES: Final = 0.5
+"""Share of the places of full workers, from which on it is said that one type holds them."""
 START_WORKER: Final = "start one: treadle worker MODULE:APP"
 
 
@@ -101,8 +110,13 @@ class WorkerFleet(Fleet):
         those = [worker for worker in workers if _declines(worker, type)]
         return [_declined(those, type)] if those else []
 
-    def busy(self, workers: Sequence[WorkerState], type: str) -> list[Reason]:
-        """Why none of the workers that could run an item takes it now. Empty if one could, or may."""
+    def busy(
+        self, workers: Sequence[WorkerState], type: str, runs: Mapping[str, Sequence[str]] = NO_RUNS
+    ) -> list[Reason]:
+        """Why none of the workers that could run an item takes it now. Empty if one could, or may.
+
+        runs: the types of the items that workers run, by the ids of the workers, as far as they were read.
+        """
         blocked = [worker for worker in workers if is_blocked(worker)]
         pressed = [worker for worker in workers if self.is_pressed(worker)]
         declining = [worker for worker in workers if _declines(worker, type)]
@@ -111,7 +125,7 @@ class WorkerFleet(Fleet):
             for worker in workers
             if self.is_on_trial(worker) and (type == BULK_TYPE or not _is_counted_full(worker))
         ]
-        full = [worker for worker in workers if _is_full(worker, type) and worker not in tried]
+        full = [worker for worker in workers if _is_full(worker, type) and worker not in tried + blocked]
         held_back = {worker.id for worker in (*blocked, *pressed, *declining, *tried, *full)}
         if any(worker.id not in held_back for worker in workers):
             return []
@@ -120,7 +134,7 @@ class WorkerFleet(Fleet):
             *([self._pressed(pressed)] if pressed else ()),
             *self.declining(declining, type),
             *([self._tried(tried)] if tried else ()),
-            *([_worker_full(full, type)] if full else ()),
+            *([_worker_full(full, type, runs)] if full else ()),
         ]
 
     def worker_blocked(self, workers: Sequence[WorkerState]) -> Reason:
@@ -136,13 +150,49 @@ class WorkerFleet(Fleet):
         if blockers:
             block = "blocks" if len(blockers) == 1 else "block"
             text += f"; {listed(item_name(each.id, each.type) for each in blockers)} {block} it"
+        if often := self._often_text(workers):
+            text += f"; {often}"
+        fix = f"look at {processes}: a handler blocks it (the log of the worker has its stack), or it is "
+        fix += f"stopped ({kill_command('CONT', workers[0])})"
         return Reason(
-            kind="worker_blocked",
-            text=text,
-            refs=_ids(workers),
-            fix=f"look at {processes}: a handler blocks it (the log of the worker has its stack), or it is "
-            f"stopped ({kill_command('CONT', workers[0])})",
+            kind="worker_blocked", text=text, refs=_ids(workers), fix=fix + self._stop_blocking(workers)
         )
+
+    def often_blocked(self) -> list[WorkerState]:
+        """Live workers that run now, and were blocked several times in the last minutes."""
+        return [each for each in self.live if not is_blocked(each) and len(self._recent(each)) >= OFTEN]
+
+    def worker_often_blocked(self, workers: Sequence[WorkerState]) -> Reason:
+        """The event loops of these workers run now, and did not again and again."""
+        names, processes = listed(map(worker_name, workers)), listed(map(process_name, workers))
+        fix = f"look at the log of {processes}: it has the stack of what blocked it"
+        text = f"{names} {_verb(workers, 'was', 'were')} {self._often_text(workers)}"
+        return Reason(
+            kind="worker_blocked", text=text, refs=_ids(workers), fix=fix + self._stop_blocking(workers)
+        )
+
+    def _recent(self, worker: WorkerState) -> list[Blockage]:
+        info = worker.info
+        past = () if info is None else info.blockages
+        return [each for each in past if each.until >= self.now - OFTEN_WITHIN]
+
+    def _often_text(self, workers: Sequence[WorkerState]) -> str:
+        """`blocked 5 times in the last 5 min, 110 s in all, by feed.export`. Empty: not several times."""
+        past = [each for worker in workers for each in self._recent(worker)]
+        if len(past) < OFTEN:
+            return ""
+        least = "at least " if any(len(self._recent(each)) >= MOST_BLOCKAGES for each in workers) else ""
+        text = f"blocked {least}{len(past)} times in the last {duration(OFTEN_WITHIN)}, "
+        text += f"{duration(sum(each.until - each.since for each in past), brief=True)} in all"
+        types = dict.fromkeys(item.type for each in past for item in each.items)
+        return text + (f", by {listed(map(plain, types), 3)}" if types else "")
+
+    def _stop_blocking(self, workers: Sequence[WorkerState]) -> str:
+        """How to keep what blocks them from being run."""
+        items = [item for worker in workers for each in self._recent(worker) for item in each.items]
+        items += [each for worker in workers if worker.info for each in worker.info.blocked_by]
+        most = next((type for type, _ in Counter(each.type for each in items).most_common(1)), "")
+        return f"; to run no more of {plain(most)}: {command('pause --type', most)}" if most else ""
 
     def _pressed(self, workers: Sequence[WorkerState]) -> Reason:
         times = [info.pressed_until for worker in workers if (info := worker.info)]
@@ -270,18 +320,21 @@ def has_no_place(worker: WorkerState, type: str) -> bool:
     return room is not None and (worker.running is None or worker.running >= room)
 
 
-def _worker_full(workers: Sequence[WorkerState], type: str) -> Reason:
+def _worker_full(workers: Sequence[WorkerState], type: str, runs: Mapping[str, Sequence[str]]) -> Reason:
     if len(workers) == 1:
         text = f"the only worker that could run it is full: {_fullness(workers[0], type)}"
     else:
         said = listed(_fullness(worker, type) for worker in workers)
         text = f"the {len(workers):,} workers that could run it are full: {said}"
-    return Reason(
-        kind="worker_full",
-        text=text,
-        refs=_ids(workers),
-        fix="wait, start more workers, or raise max of the doer",
-    )
+    fix = "wait, start more workers, or raise max of the doer"
+    held = [each for worker in workers for each in runs.get(worker.id, ())]
+    most, count = next(iter(Counter(held).most_common(1)), ("", 0))
+    if most != type and count > MOST_PLACES * len(held):
+        text += f"; {count:,} of {len(held):,} run {plain(most)}"
+        if len(held) > 1:
+            limit = command("limits set --type", most)
+            fix = f"let it leave places to others: {limit} {len(held) * 2 // 3}; or {fix}"
+    return Reason(kind="worker_full", text=text, refs=_ids(workers), fix=fix)
 
 
 def _fullness(worker: WorkerState, type: str) -> str:

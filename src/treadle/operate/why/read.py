@@ -44,6 +44,7 @@ from treadle.why import Reason, Why
 
 from .blocked import open_prerequisites
 from .facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
+from .fleet import WorkerFleet
 from .meaning import reasons_of
 from .wording import item_name, releases_text
 
@@ -51,6 +52,8 @@ MOST_DEEP: Final = 20
 """Items that are followed, from one to what it waits for."""
 MOST_DEAD: Final = 3
 """Items that died of others and are told before the first death."""
+RUNNING_LOOKED_AT: Final = 500
+"""Running items that are looked at for what full workers run."""
 MEMBERS: Final = 20
 """Open members of a group that are read."""
 MOVING: Final[tuple[Status, ...]] = ("running", "ready", "scheduled")
@@ -205,6 +208,7 @@ async def _read(
         root=await _read_root(backend, item.tenant, causes or _lost_prerequisites(explained)),
         group=group,
         others=others,
+        runs=await _read_runs(backend, explained, viewer),
         waits=waits,
         mailbox=recorded.mailbox,
         unreadable=_unreadable(item, recorded),
@@ -221,6 +225,23 @@ async def _read_releases(backend: Backend, item: ItemState, viewer: str | None) 
     marks = await backend.marks(tenant=viewer, count=MARKS, cap=DEATHS)
     found = (releases_text(mark) for mark in marks if mark.mark == item.mark)
     return next(found, "") or f"it died under {plain(item.release)}"
+
+
+async def _read_runs(backend: Backend, explained: Explanation, viewer: str | None) -> dict[str, list[str]]:
+    """The types of what the workers run that could run a ready item, if they are full. They may be those of
+    other tenants: one is not told."""
+    item = explained.item
+    fleet = WorkerFleet(explained.workers, explained.now)
+    workers = fleet.serving(type=item.type, queue=item.queue, tenant=item.tenant)
+    full = any(each.kind == "worker_full" for each in fleet.busy(workers, item.type))
+    if viewer is not None or item.status != "ready" or not full or "listing" not in backend.capabilities:
+        return {}
+    page = await backend.list(Filter(status=("running",)), limit=RUNNING_LOOKED_AT, reach=RUNNING_LOOKED_AT)
+    found: dict[str, list[str]] = {}
+    for each in page.items:
+        if each.worker is not None and each.started_at is not None:
+            found.setdefault(each.worker, []).append(each.type)
+    return found
 
 
 async def _read_hold(backend: Backend, item: ItemState, viewer: str | None) -> AuditEntry | None:

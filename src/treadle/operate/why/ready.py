@@ -119,7 +119,7 @@ def _busy(facts: ItemFacts, fleet: WorkerFleet, workers: list[WorkerState]) -> l
     """The limits that are reached, and why the workers that could run it do not take it. A doer has no room
     while its limit is reached, and the worker says so for some seconds more: then the limit is the reason."""
     type = facts.explained.item.type
-    busy = fleet.busy(workers, type)
+    busy = fleet.busy(workers, type, facts.runs)
     full = [each for each in busy if each.kind == "worker_full"]
     others = [each for each in busy if each.kind != "worker_full"]
     if facts.limits is None:
