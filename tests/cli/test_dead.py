@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli import looked_at
 from tests.cli.conftest import Store
-from tests.cli.looked_at import report, send
+from tests.cli.looked_at import order, report, send
 from treadle import Abort, Retry, Treadle, work
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 \u202e [bold]x[/bold]\nsecond line"
@@ -77,6 +77,23 @@ def test_deaths_are_shown_by_the_release_of_their_workers(
 
 async def _fail_once(app: Treadle) -> None:
     await asyncio.gather(app.enqueue(send(3)).result(), return_exceptions=True)
+
+
+def test_what_waited_for_dead_items_is_part_of_their_row(store: Store) -> None:
+    """As on the dashboard. By type, and for programs, it is there."""
+
+    async def fill(app: Treadle) -> None:
+        (first, *_) = await _deaths(app)
+        for each in (report(), order([1])):
+            handle = await app.enqueue(each, after=[first])
+            await asyncio.gather(handle.result(), return_exceptions=True)
+
+    store.work_off(fill)
+    _, pay_row, mail_row, _, note = store.call("dead").out.splitlines()
+    assert ("+" in pay_row, "mail.send +2 types" in mail_row) == (False, True)
+    assert note == "+ types: their items waited for these, and could not run. All: treadle dead --by type"
+    assert len(store.call("dead", "--json").objects) == 4
+    assert len(store.call("dead", "--by", "type").out.splitlines()) == 5
 
 
 def test_deaths_are_counted_by_type_and_by_reason(store: Store) -> None:

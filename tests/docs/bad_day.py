@@ -104,8 +104,8 @@ more than that. What has died, and of what?
 """,
     Run("treadle dead"),
     """
-Three rows, two causes. Items with the same mark died alike: the same type, the same error, the same place in
-the code. The invoices could not run because their quotes had died. One of the quotes:
+Two causes. Items with the same mark died alike: the same type, the same error, the same place in the code.
+The invoices could not run because their quotes had died, and have no row of their own. One of the quotes:
 """,
     Run("treadle show {sample of quote}"),
     """

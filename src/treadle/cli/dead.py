@@ -16,6 +16,7 @@ from treadle.errors import InputError
 from treadle.item import Filter, ItemState
 from treadle.item_facts import DeadMark
 from treadle.operate.bulk_states import open_requeues, requeue_text
+from treadle.operate.dead_letters import folded
 from treadle.operate.item_json import mark_json, ref_json
 from treadle.operate.why.wording import command, releases_text
 
@@ -53,7 +54,8 @@ async def dead(
 ) -> None:
     """Show dead items by what they died of, the newest deaths first.
 
-    Items with the same mark died alike: `treadle dead show MARK`, `treadle dead requeue --mark MARK`.
+    Items with the same mark died alike: `treadle dead show MARK`, `treadle dead requeue --mark MARK`. What
+    could not run because of them has no row of its own: `--by type` has all.
     """
     if by not in get_args(DeadBy):
         raise InputError.of("--by", by, f"does not exist: it is one of {', '.join(get_args(DeadBy))}")
@@ -76,6 +78,7 @@ async def dead(
         shell.print("no dead items")
     else:
         has_releases = any(mark.releases for mark in marks)
+        rows = folded(marks, await shell.client.dead.causes(marks))
         shell.table(
             ("MARK", "COUNT", "LAST", *(["RELEASE"] if has_releases else []), "TYPE", "ERROR"),
             [
@@ -84,18 +87,24 @@ async def dead(
                     Cell(capped(mark.count, mark.capped), "red"),
                     ago(mark.last_at, now),
                     *([listed([each.release for each in mark.releases], 2)] if has_releases else []),
-                    mark.type,
+                    " ".join(filter(None, (mark.type, row.waited_text))),
                     # The class without its module: the table is narrow.
                     error_line(mark.error_type.rpartition(".")[2], mark.error),
                 )
-                for mark in marks
+                for row in rows
+                for mark in (row.mark,)
             ],
             numbers=("COUNT",),
             keep=("MARK", "COUNT", "LAST"),
         )
+        if any(row.waited for row in rows):
+            by_type = command("dead --by type", tenant=shell.tenant)
+            shell.print()
+            shell.print(f"+ types: their items waited for these, and could not run. All: {by_type}", "dim")
         for action in await open_requeues(shell.backend, shell.tenant):
             show = command("bulk show", action.id, tenant=shell.tenant)
-            shell.print(f"\n{requeue_text(action)} ({action.where}): {show}")
+            shell.print()
+            shell.print(f"{requeue_text(action)} ({action.where}): {show}")
 
 
 def _under(mark: DeadMark, release: str) -> Iterable[DeadMark]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from treadle.base.wording import did_you_mean
+from treadle.base.wording import did_you_mean, plural
 from treadle.bulk_action import PORTION
 from treadle.define.option_checks import check_count
 from treadle.engine.open_transaction import refuse_in_transaction
@@ -24,6 +24,31 @@ from .operator import Ids, Operator, core_of, note_of, tenant_of
 
 FILTERS: Final = tuple(inspect.signature(Operator.list).parameters)[2:]
 """The arguments of `app.list` without the status."""
+
+
+class FoldedMark(NamedTuple):
+    """A mark, with those that only follow from it."""
+
+    mark: DeadMark
+    waited: tuple[DeadMark, ...] = ()
+    """The newest of their items waited for one of its items."""
+
+    @property
+    def waited_text(self) -> str:
+        """`+3 types`. Empty: none."""
+        count = len({each.type for each in self.waited})
+        return f"+{plural(count, 'type')}" if count else ""
+
+
+def folded(marks: Sequence[DeadMark], causes: Mapping[str, str]) -> list[FoldedMark]:
+    """The marks in their order, with those that only follow from another as parts of that, if it is among
+    them. causes: see `DeadLetters.causes`."""
+    shown = {each.mark for each in marks if each.mark not in causes}
+    return [
+        FoldedMark(mark, tuple(each for each in marks if causes.get(each.mark) == mark.mark))
+        for mark in marks
+        if causes.get(mark.mark) not in shown
+    ]
 
 
 class DeadLetters:

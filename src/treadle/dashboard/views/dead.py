@@ -21,6 +21,7 @@ from treadle.item import ItemState
 from treadle.item_facts import DeadMark
 from treadle.logs.masking import MASK
 from treadle.operate.bulk_states import may_have, open_requeues
+from treadle.operate.dead_letters import folded
 from treadle.operate.filters import filter_word
 from treadle.operate.item_json import mark_json
 from treadle.operate.why.wording import releases_text
@@ -34,8 +35,9 @@ class MarkRow(msgspec.Struct, frozen=True):
     error: str
     releases: str
     """Under which releases they died. Empty: under none."""
-    waited: list[DeadMark] = []
-    """Marks that only follow from this one: the newest of their items waited for one of its items."""
+    waited: tuple[DeadMark, ...] = ()
+    """Marks that only follow from this one: see `FoldedMark`."""
+    waited_text: str = ""
     requeues: list[BulkState] = []
     """Bulk actions that run some of its items again now, or may."""
 
@@ -78,17 +80,16 @@ async def read_marks(visit: Visit) -> DeadPage:
         return DeadPage(None, (), False)
     causes = await visit.in_time(visit.client.dead.causes(marks)) or {}
     requeues = await _requeues(visit) if marks else ()
-    shown = {mark.mark for mark in marks if mark.mark not in causes}
     rows = [
         MarkRow(
-            mark,
-            error_line(mark.error_type, mark.error if visit.access.payloads else ""),
-            releases_text(mark),
-            [each for each in marks if causes.get(each.mark) == mark.mark],
-            [each for each in requeues if may_have(each, mark)],
+            row.mark,
+            error_line(row.mark.error_type, row.mark.error if visit.access.payloads else ""),
+            releases_text(row.mark),
+            row.waited,
+            row.waited_text,
+            [each for each in requeues if may_have(each, row.mark)],
         )
-        for mark in marks
-        if causes.get(mark.mark) not in shown
+        for row in folded(marks, causes)
     ]
     return DeadPage(rows, marks, len(marks) == MOST_MARKS, requeues)
 
