@@ -470,12 +470,14 @@ def _releases(overview: Overview, marks: Sequence[DeadMark], tenant: str | None)
     newest, before = overview.releases[0].name, overview.releases[1].name
     found = sorted(_began_with_newest(overview, marks), key=lambda mark: -mark.count)
     live = any(each.info is not None and each.info.release == newest for each in overview.workers)
-    what = f"go back to {plain(before)}, or mend it" if live else f"no worker has {plain(newest)} any more"
+    what = f"go back to {plain(before)}, or mend it; then run the dead items again"
+    if not live:
+        what = f"no worker runs {plain(newest)} any more; run the dead items again"
     for mark in found[:MOST_OF_KIND]:
         error = error_line(mark.error_type.rpartition(".")[2], mark.error)
         again = command("dead requeue --canary 5 --mark", mark.mark, tenant=tenant)
         text = f"{plain(mark.type)} fails with {error}: {releases_text(mark)}"
-        yield Problem("release", text, f"{what}; then run them again: {again}", (mark.mark,), mark.count)
+        yield Problem("release", text, f"{what}: {again}", (mark.mark,), mark.count)
     more = found[MOST_OF_KIND:]
     if more:
         text = f"{plural(len(more), 'more mark')} of dead items began with {plain(newest)}"
@@ -540,7 +542,8 @@ def _schedule_problems(
     failing = [each for each in schedules if each.state == "failing"]
     for each in failing[:MOST_OF_KIND]:
         text = f"schedule {each.name}: its last run failed, and submitted nothing: {each.last_error}"
-        fix = command("why --schedule", each.name, tenant=tenant)
+        fix = f"correct its `run`: {command('why --schedule', each.name, tenant=tenant)}; then run it now: "
+        fix += command("schedules trigger", each.name, tenant=tenant)
         yield Problem("schedule_failed", text, fix, (each.name,))
     more = tuple(each.name for each in failing[MOST_OF_KIND:])
     if more:

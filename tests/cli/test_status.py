@@ -330,6 +330,8 @@ def test_items_that_end_their_workers_come_first() -> None:
         1,
     )
     assert last.refs == ("a6", "a5", "a4", "a3")  # one or two losses are usual
+    (runs,) = _found(None, [ItemState(id="a", type="t", status="running", losses=7)], workers=(LIVE,))
+    assert "It cannot be held while it runs; when that worker is gone: treadle hold a. To give" in runs.fix
     assert last.text == (
         "4 other items have lost 3 workers in a row or more, and may have run beside it: "
         "a6 (t), a5 (t), a4 (t) and 1 more"
@@ -366,7 +368,7 @@ def test_an_item_that_is_held_ends_no_more_workers() -> None:
     assert found.refs == ("b",)
     running = replace(beside, status="running", tenant="acme")
     (found,) = _found(None, [running], workers=(LIVE,))
-    assert found.fix.endswith("that died. To give it up: treadle cancel b --tenant acme")
+    assert found.fix.endswith("treadle hold b --tenant acme. To give it up: treadle cancel b --tenant acme")
 
 
 def test_an_item_whose_workers_died_is_found(store: Store) -> None:
@@ -451,7 +453,10 @@ def test_schedules_that_no_process_fires_are_problems() -> None:
     failing = [msgspec.structs.replace(schedule(f"f{n}", "failing"), last_error="E: no") for n in range(4)]
     first, *_, more = _found(None, schedules=failing, workers=(LIVE,))
     assert first.text == "schedule f0: its last run failed, and submitted nothing: E: no"
-    assert (first.kind, first.fix) == ("schedule_failed", "treadle why --schedule f0")
+    assert (first.kind, first.fix) == (
+        "schedule_failed",
+        "correct its `run`: treadle why --schedule f0; then run it now: treadle schedules trigger f0",
+    )
     assert more.text == "the last runs of these schedules failed too: f3"
     (alone,) = _found(None, schedules=schedules)
     assert (alone.kind, alone.text) == ("no_worker", "no worker is alive; 1 schedule is not fired: nightly")

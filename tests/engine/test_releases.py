@@ -9,6 +9,7 @@ import pytest
 from tests.engine.kit import until_status
 from treadle import Abort, InputError, MemoryBackend, Retry, Treadle, work
 from treadle.item import Filter
+from treadle.item_facts import DeadMark, MarkRelease
 from treadle.operate.why.wording import releases_text
 from treadle.testing import ManualClock
 
@@ -116,17 +117,23 @@ async def test_a_mark_that_only_the_newest_release_has_is_a_problem() -> None:
         why = await app.why((await app.list("dead")).items[0])
         assert f"; {releases_text(mark)}" in why.reasons[0].text
         again = f"treadle dead requeue --canary 5 --mark {mark.mark}"
-        assert release.fix == f"go back to v1, or mend it; then run them again: {again}"
+        assert release.fix == f"go back to v1, or mend it; then run the dead items again: {again}"
         assert (release.refs, release.items) == ((mark.mark,), 3)
         assert [each.kind for each in await app.tenant("default").problems()] == ["release", "dead"]
         assert await app.tenant("other").problems() == []
     async with Treadle(backend, work=[pay], release="v1", clock=clock) as app:
-        assert "no worker has v2 any more; then run them again" in (await app.problems())[0].fix
+        assert "no worker runs v2 any more; run the dead items again: " in (await app.problems())[0].fix
         clock.advance(10)
         await (await app.enqueue(pay(4))).wait()
         assert [each.kind for each in await app.problems()] == ["dead"], "v1 has the mark too"
         (mark,) = await app.dead.marks()
         assert releases_text(mark) == "of the deaths of this mark 3 under v2, 1 under v1"
+
+
+def test_the_age_of_a_release_has_whole_seconds() -> None:
+    releases = (MarkRelease("v2", 3, 10.318, 10.0),)
+    mark = DeadMark("m", "pay", "E", "no", 3, False, 1.0, 11.0, "a", "default", releases)
+    assert releases_text(mark) == "all 3 deaths of this mark began with v2, 1 s after it started"
 
 
 async def test_few_or_late_deaths_and_a_first_release_are_no_problem_of_a_release() -> None:

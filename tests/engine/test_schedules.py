@@ -539,7 +539,10 @@ async def test_a_schedule_whose_run_failed_is_shown_as_failing(fleet: Fleet) -> 
         ]
         assert (await app.schedules.why("s")).reasons[0].text == text
         (problem,) = await app.problems()
-        assert (problem.kind, problem.fix) == ("schedule_failed", "treadle why --schedule s")
+        assert (problem.kind, problem.fix) == (
+            "schedule_failed",
+            "correct its `run`: treadle why --schedule s; then run it now: treadle schedules trigger s",
+        )
         await fleet.run_for(61)
         assert await seen() == ["active", "", "active", "not_due", []]
         assert [run.error for run in (await app.schedules.runs())["s"]] == ["", "ValueError: no", ""]

@@ -108,6 +108,7 @@ async def _show(shell: Shell, action: BulkState) -> None:
     total = capped(action.total, action.more)
     text = f"{action.state.replace('_', ' ')}: {action.matched:,} of {total} looked at"
     text += f", {action.changed:,} changed{skipped_text(', skipped', Counter(dict(action.skipped)))}"
+    text += "; the others follow when these have succeeded" if action.state == "canary" else ""
     shell.print(text, _colour(action))
     if action.waits:
         shell.print(waits_text(shell, action), "yellow")

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from markupsafe import Markup
 
-from treadle.base.wording import duration, error_line, plain
+from treadle.base.wording import duration, error_line, plain, plural
 from treadle.item import NEVER, Attempt, ItemState, Status
 from treadle.store.rules.watching import died_unrun
 
@@ -142,7 +142,7 @@ def _moments(state: ItemState, now: float, messages: bool) -> Iterator[Moment]:
         if before is not None and failure.attempt <= before.attempt:
             yield _requeued(before.at)
         error = error_line(failure.error_type, failure.message if messages else "")
-        kept = f" ({unkept} earlier ones are not kept)" if unkept and before is None else ""
+        kept = f" ({plural(unkept, 'earlier one')} not kept)" if unkept and before is None else ""
         yield Moment("failed", failure.at, f"attempt {failure.attempt} failed{kept}: {error}")
     run = _last_run(state, now)
     if failures and state.attempt <= failures[-1].attempt - (run is None or run[2]):

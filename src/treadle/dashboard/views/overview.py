@@ -41,7 +41,7 @@ MOST_QUEUES: Final = 12
 SCHEDULED_LOOKED_AT: Final = 200
 """The newest and the oldest scheduled items that are looked at for suspended ones. More are not counted: the
 page says so."""
-_HOLD: Final = re.compile(r"(treadle hold .+?)\. To give it up")
+_HOLD: Final = re.compile(r"To keep it from running: (treadle hold .+?)\. To give it up")
 _MARK: Final = re.compile(r"treadle dead show ([^ ;]+);")
 BEYOND_STATUS: Final = ("backlog", "paused_for", "worker_count", "rate")
 """Facts of a queue that its own page has."""

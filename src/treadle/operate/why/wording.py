@@ -59,8 +59,13 @@ def releases_text(mark: DeadMark) -> str:
     elif mark.count == 1:
         deaths = "the only death of this mark"
     began = first.began_at
-    after = "" if began is None else f", {duration(first.first_at - began)} after it started"
+    after = "" if began is None else f", {_whole(first.first_at - began)} after it started"
     return f"{deaths} began with {plain(first.release)}{after}"
+
+
+def _whole(seconds: float) -> str:
+    """In whole seconds: clocks of two machines differ by parts of one."""
+    return duration(max(1, round(seconds)))
 
 
 def paused_what(order: Order) -> str:
@@ -117,7 +122,9 @@ def attempt_name(attempt: int, attempts: int | None) -> str:
 def give_up_killer(item: ItemState) -> str:
     """What to do about an item whose workers died."""
     hold, cancel = (command(verb, item.id, tenant=tenant_option(item.tenant)) for verb in ("hold", "cancel"))
-    keep = "" if item.status == "running" else f"To keep it from running: {hold}. "
+    keep = f"To keep it from running: {hold}. "
+    if item.status == "running":
+        keep = f"It cannot be held while it runs; when that worker is gone: {hold}. "
     return f"it may end the next worker too: see the logs of those that died. {keep}To give it up: {cancel}"
 
 
