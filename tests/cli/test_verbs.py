@@ -346,6 +346,31 @@ def test_a_filter_changes_the_oldest_up_to_the_limit(store: Store) -> None:
     )
 
 
+def test_items_are_changed_by_conditions_on_what_is_inside(store: Store) -> None:
+    """With the same preview as filters, and in the foreground."""
+    ids = store.fill(lambda app: _delayed(app, 1200))
+    given = ("--where", "input.user_id>=600", "--where", "input.user_id<603")
+    said = store.call("hold", *given, "--dry-run")
+    assert "would hold 3 items" in said.out
+    assert store.call("hold", *given, "--limit", "2", "--yes").out == "held 2 items\n"
+    found = store.call("list", "--held", "--json").objects
+    assert [each["id"] for each in found] == [ids[601], ids[600]]
+    moved = store.call("update", *given, "--queue", "slow", "--yes", "--canary", "1", "--canary-wait", "0.1s")
+    assert "canary: updated 1 item" in moved.out
+    (entry, *_) = store.call("audit", "--json").objects
+    assert entry["about"].endswith("input.user_id>=600 input.user_id<603")
+    done = store.call("trigger", "--type", "mail.send", *given, "--rate", "1000/s", "--yes")
+    assert done.out.startswith("triggered 1 item")
+    for wrong, why in (
+        (("a", *given), "exclude each other"),
+        ((*given, "--background"), "cannot be used with --where"),
+        (("--where", "nonsense"), "is no condition"),
+    ):
+        refused = store.call("cancel", *wrong, "--yes")
+        assert (refused.code, why in refused.err) == (2, True), refused.err
+    assert store.call("cancel", "--where", "input.user_id=9999", "--yes").out == "no items match\n"
+
+
 def test_thousands_are_changed_in_portions(store: Store) -> None:
     store.fill(lambda app: _delayed(app, 1203))
     (done,) = store.call("cancel", "--type", "mail.send", "--yes", "--json").objects

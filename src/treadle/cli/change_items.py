@@ -33,6 +33,7 @@ from treadle.operate.changes import (
     ItemChanges,
     ItemCount,
     NamedSource,
+    Portion,
     PortionChanger,
     PortionOutcome,
     Refusal,
@@ -44,7 +45,7 @@ from treadle.operate.changes import (
     names_bulk_actions,
     refuse_status,
 )
-from treadle.operate.filters import filter_text, read_rate
+from treadle.operate.filters import WhereCondition, filter_text, read_condition, read_rate
 from treadle.operate.fleet_json import bulk_json
 from treadle.operate.item_json import ref_json
 from treadle.operate.why.wording import command, tenant_option
@@ -53,7 +54,7 @@ from treadle.store.audit_note import about
 from treadle.store.reads import by_tenant
 
 from .exit_codes import INTERRUPTED, REFUSED
-from .filters import ItemFilters, filter_of
+from .filters import ItemFilters, WhereOption, filter_of
 from .fleet import read_fleet
 from .names import remark_filters
 from .shell import Shell
@@ -104,8 +105,15 @@ class Selection:
         ),
     ] = False
 
+    where: WhereOption = None
+
     def __post_init__(self) -> None:
         read_rate(self.rate, "--rate")
+        self.conditions()
+
+    def conditions(self) -> list[WhereCondition]:
+        """What has to hold inside the items, besides the filters."""
+        return [read_condition(text) for text in self.where or ()]
 
 
 CanaryOption = Annotated[
@@ -225,7 +233,7 @@ async def change_items(
         check_background(verb, selection)
     bulk = PortionedChange(shell, verb, named=bool(selection.ids), rate=read_rate(selection.rate, "--rate"))
     if selection.ids:
-        if not filters.is_empty or selection.everything:
+        if not filters.is_empty or selection.everything or selection.where:
             raise InputError("ids and filters exclude each other: give ids, or say which items by filters")
         wanted = read_wanted(shell, selection.ids)[: selection.limit]
         named = NamedSource(shell.backend, wanted)
@@ -251,7 +259,7 @@ async def change_items(
         total = None if counted.more else counted.count
     if selection.background:
         return await start_background(shell, verb, where, selection, filters, canary, canary_wait)
-    text = filter_text(where)
+    text = " ".join((filter_text(where), *(selection.where or ())))
     shell.note_about(f"{about(verb.changes)} for {text}" if verb.changes else text)
     code = await bulk.run(_source(shell, where, selection), total, canary=canary, canary_wait=canary_wait)
     if not bulk.matched:
@@ -261,7 +269,7 @@ async def change_items(
 
 async def _fixed(shell: Shell, verb: BulkVerb, selection: Selection, filters: ItemFilters) -> Filter:
     """The filter, so that what it finds is fixed: what is queued from now on is left out."""
-    if filters.is_empty and not selection.everything:
+    if filters.is_empty and not selection.everything and not selection.where:
         raise InputError(
             f"say which items: ids, filters as for `treadle list`, or --all to {verb.name} all of them"
         )
@@ -275,8 +283,43 @@ async def _fixed(shell: Shell, verb: BulkVerb, selection: Selection, filters: It
 
 
 def _source(shell: Shell, where: Filter, selection: Selection) -> Source:
-    bulk = names_bulk_actions(msgspec.structs.asdict(where))
-    return filter_source(shell.backend, where, bulk=bulk, limit=selection.limit)
+    bulk, conditions = names_bulk_actions(msgspec.structs.asdict(where)), selection.conditions()
+    if not conditions:
+        return filter_source(shell.backend, where, bulk=bulk, limit=selection.limit)
+
+    def holds(item: ItemState) -> bool:
+        fields = shell.client.values.item(item, reveal=True)
+        return all(condition.holds(fields) for condition in conditions)
+
+    return ConditionSource(filter_source(shell.backend, where, bulk=bulk), holds, selection.limit)
+
+
+class ConditionSource:
+    """Items of a source inside which conditions hold: each is read and compared.
+
+    limit: the most items in all.
+    """
+
+    def __init__(self, source: Source, holds: Callable[[ItemState], bool], limit: int | None) -> None:
+        self._source = source
+        self._holds = holds
+        self._left = limit
+        self._found: list[ItemState] = []
+        """Those that were not handed out yet."""
+        self._cursor: str | None = None
+        self._is_read = False
+
+    async def take(self, count: int, cursor: str | None) -> Portion:
+        while not self._found and not self._is_read:
+            portion = await self._source.take(PORTION, self._cursor)
+            self._found = [item for item in portion.items if self._holds(item)]
+            self._cursor, self._is_read = portion.cursor, portion.cursor is None
+        if self._left is not None:
+            count = min(count, self._left)
+            self._left -= min(count, len(self._found))
+        items, self._found = self._found[:count], self._found[count:]
+        ended = self._left == 0 or (self._is_read and not self._found)
+        return Portion(items, [], None if ended else self._cursor or "last")
 
 
 async def _count(shell: Shell, where: Filter, selection: Selection, preview: Preview) -> ItemCount:
@@ -547,6 +590,7 @@ def _say_canary(shell: Shell, end: CanaryEnd, now: float, seconds: float) -> Non
 def check_background(verb: BulkVerb, selection: Selection) -> None:
     """Raise InputError if this cannot be a bulk action."""
     wrong = verb.foreground or ("" if verb.name in VERBS else verb.name)
+    wrong = wrong or ("--where" if selection.where else "")
     if wrong or selection.limit is not None:
         raise InputError(f"--background cannot be used with {wrong or '--limit'}")
 

@@ -64,6 +64,12 @@ SinceOption = Annotated[
     typer.Option("--since", metavar="TIME", help="queued then or later: 2h (ago), or 2026-11-16T09:30 (UTC)"),
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="queued before then")]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where", help="a condition on what is inside, as in 'input.user_id=42'. Repeat for several"
+    ),
+]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="the most items")]
 RevealOption = Annotated[
     bool, typer.Option("--reveal", help="show passwords, tokens and other secrets, not ***")

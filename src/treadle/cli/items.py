@@ -17,7 +17,17 @@ from treadle.store.rules.listing import LARGEST_PAGE
 from treadle.store.rules.watching import died_unrun
 
 from .exit_codes import REFUSED
-from .filters import PAGE, CursorOption, ItemFilters, LimitOption, RevealOption, filter_of, first_items, pages
+from .filters import (
+    PAGE,
+    CursorOption,
+    ItemFilters,
+    LimitOption,
+    RevealOption,
+    WhereOption,
+    filter_of,
+    first_items,
+    pages,
+)
 from .names import remark_filters
 from .shell import Shell, operator_command
 from .shown import group_text, item_lines, status_cell, status_word, value_text
@@ -39,12 +49,7 @@ def register(commands: typer.Typer) -> None:
 async def list_items(
     shell: Shell,
     filters: ItemFilters,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--where", help="a condition on what is inside, as in 'input.user_id=42'. Repeat for several"
-        ),
-    ] = None,
+    where: WhereOption = None,
     scan: Annotated[
         int, typer.Option("--scan", min=1, help="with --where: how many items to look at, at most")
     ] = 10_000,
