@@ -417,16 +417,19 @@ async def test_items_that_a_bulk_action_moves_are_no_arrivals(shift: Shift) -> N
     await shift.until(1.5)
     later = {"run_at": shift.clock.now() + 3600}
     await app.bulk.start("update", changes=later, everything=True, rate=500)
-    await BulkRunner(app).run_once()
     await shift.sampled(2)
+    assert (await shift.backlog()).over == 120, "it waits, and has moved nothing"
+    await shift.until(2.5)
+    await BulkRunner(app).run_once()
+    await shift.sampled(3)
     found = await shift.backlog()
     assert (found.ready, found.growth, found.over) == (100, 0, 60)
     await app.bulk.stop((await app.bulk.list())[0].id)
-    await shift.until(2.4)
+    await shift.until(3.4)
     await app.by("ann").bulk.start("cancel", everything=True)
     while await BulkRunner(app).run_once() is not None:
         await shift.clock.advance(1)
-    await shift.until(3.2)
+    await shift.until(4.2)
     assert [each.state for each in await app.bulk.list()] == ["done", "stopped"]
     assert ((await shift.backlog()).growth, (await shift.backlog()).over) == (0, 60)
 

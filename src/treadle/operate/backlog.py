@@ -199,7 +199,9 @@ async def _changes(backend: Backend, overview: Overview) -> Changes:
     ):
         states = await newest_actions(backend)
         ended = (
-            (each.started_at, overview.now if each.ended_at is None else each.ended_at) for each in states
+            (each.started_at, overview.now if each.ended_at is None else each.ended_at)
+            for each in states
+            if each.matched  # otherwise it has moved nothing
         )
         moves += (span for span in ended if span[1] >= since)
     return Changes(tuple(moves), tuple(orders))
