@@ -159,7 +159,17 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, BacklogSample, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.records import (
+    MINUTE,
+    AuditPage,
+    BacklogSample,
+    Line,
+    Related,
+    ScheduleRun,
+    Stat,
+    StatsBy,
+    StoreMark,
+)
 
 WAKE_PORTION: Final = 150
 """Stores limit the size of a wake-up. One that is longer is sent as `everything`."""
@@ -182,6 +192,7 @@ CAPABILITIES: Final = frozenset(
         "watching",  # explain, overview, limits, marks, lines, related, groups, workflows, `reach` of list
         "recording",  # statistics, samples of the backlog, audit notes, runs of schedules; drain_worker
         "steps",  # record, steps, stream, signal; settlements of kind `suspend`
+        "moving",  # export, import_, mark, own, discard
     }
 )
 """What a full backend can do. A store in the user's own database has `transactions` too."""
@@ -217,6 +228,36 @@ class Transaction(Protocol):
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         """As `Backend.claim_key`, as a part of this transaction. If another open transaction has claimed the
         key, wait until that one ends."""
+        ...
+
+
+class Export(Protocol):
+    """Reads all that a store holds. See `Backend.export`."""
+
+    async def read(self, limit: int = 1000) -> Sequence[bytes]:
+        """Return up to `limit` further records, and none at the end. Their form and order are those of
+        treadle.store.portable. `limit` 0 only puts off the end of the freeze."""
+        ...
+
+    async def move(self, move: str, to: str) -> None:
+        """End the freeze with the decision: another store owns the work from now on. `move`: the id of the
+        move; `to`: the address of that store, without a password. In one step the mark is `moved`, and from
+        then on every verb raises `StoreMoved`; what the store held stays, for people to look at or remove.
+        `StoreUnavailable`, and nothing changed, if the freeze has ended meanwhile."""
+        ...
+
+
+class Import(Protocol):
+    """Fills an empty store. See `Backend.import_`."""
+
+    async def write(self, records: Sequence[bytes]) -> None:
+        """Store further records, in the order in which they were exported. `InputError` for one that is of a
+        newer form or none, or out of order."""
+        ...
+
+    async def finish(self) -> None:
+        """All records are written: derive what is not in them. The store is marked `importing` now, if it was
+        not before, and stays so until `own`."""
         ...
 
 
@@ -873,6 +914,53 @@ class Backend(Protocol):
         `fire.at`, submit the items and set the new `next_at`, in one step, and keep the run with its error.
         None if another process fired it
         or the schedule changed."""
+        ...
+
+    # -- moving ----------------------------------------------------------------------------------------
+    #
+    # These verbs (capability `moving`) need no `open`: a marked store cannot be opened. It answers no other
+    # verb, also of processes that opened it before: they raise `StoreMoved`, `StoreUnfinished` or, while it
+    # is frozen, wait or raise `StoreUnavailable`. A call either happened before the mark, and is in what was
+    # exported, or changes nothing.
+
+    async def mark(self) -> StoreMark | None:
+        """Return how the store is marked. None: it owns what it holds, or there is no store yet."""
+        ...
+
+    def export(
+        self, *, freeze: float | None = None, move: str | None = None
+    ) -> AbstractAsyncContextManager[Export]:
+        """Read all that the store holds, as it is at one instant.
+
+        With `freeze`, no other call changes anything from before that instant until the block ends: writes
+        wait, or raise `StoreUnavailable`. A store that cannot tell that this process has died thaws by itself
+        after `freeze` seconds without a `read` or `move`. Without it, a store that cannot read as of one
+        instant while others write raises `StoreUnavailable` at the end if they did. With `move`, read a store
+        that is marked `importing` by this move. Otherwise a marked store raises what its mark says.
+
+        Running items are exported as if their workers were removed at that instant: without a lease, and
+        ready again. Leases that had begun count as lost."""
+        ...
+
+    def import_(self, move: str) -> AbstractAsyncContextManager[Import]:
+        """Fill a store that is empty: it has no items, groups, keys, schedules, orders, statistics, audit
+        entries or live workers. `StoreNotEmpty` else. The schema is made if there is none.
+
+        What an import that was not finished has left behind, of any move, is removed first. A block that ends
+        without `finish` leaves an empty store, or one marked `importing`. So does a crash. `move` is the id
+        of this import: if another one begins meanwhile, calls of this one raise `StoreUnavailable`.
+
+        Items get new leases only. No token that the exporting store gave owns one, now or later."""
+        ...
+
+    async def own(self, move: str) -> None:
+        """Let the store own what was imported: its mark is removed, and it can be opened. Nothing happens if
+        it is not marked by this move: it was done before."""
+        ...
+
+    async def discard(self, move: str) -> None:
+        """Remove what was imported by this move, and the mark. The store is empty. Nothing happens if it is
+        not marked by this move."""
         ...
 
     # -- transactions ----------------------------------------------------------------------------------

@@ -271,3 +271,15 @@ class AttemptLog(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
     """Records before these, which are not kept."""
     lines: tuple[LogLine, ...] = ()
+
+
+class StoreMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """That a store does not own what it holds, or held: see `Backend.mark`."""
+
+    state: Literal["frozen", "moved", "importing"]
+    move: str
+    """The id of the move."""
+    to: str = ""
+    """For `moved`: the address of the store that owns it now, without a password."""
+    until: float = 0.0
+    """For `frozen`: when it thaws by itself, by the store's clock."""

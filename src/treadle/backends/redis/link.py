@@ -96,6 +96,7 @@ class RedisLink:
     replicas: how many replicas have to acknowledge a write.
     test_clock: run the builds of the scripts whose clock tests can shift.
     single: one connection for all calls.
+    folder: what the names of keys begin with: those of parked keys, see moving.py.
     """
 
     def __init__(
@@ -106,8 +107,10 @@ class RedisLink:
         replicas: int = 0,
         test_clock: bool = False,
         single: bool = False,
+        folder: str = "",
     ) -> None:
         self.prefix = prefix
+        self._folder = folder
         self._connector = connector
         self._test_clock = test_clock
         self.single = single
@@ -131,7 +134,7 @@ class RedisLink:
 
     def key(self, name: str) -> bytes:
         """A key of the namespace."""
-        return f"{{{self.prefix}}}:{name}".encode()
+        return f"{{{self.prefix}}}:{self._folder}{name}".encode()
 
     # -- calls -----------------------------------------------------------------------------------------
 
