@@ -1,0 +1,263 @@
+"""Promote: all that a store holds goes to another one, or into a file, and back.
+
+A promotion is decided by one step, in the old store: its mark `moved`. Before that step the old store owns
+the work, and thaws if this process dies. After it the new one does. Its own mark, `importing`, is removed
+last, by this process, or by a later one that finds the two marks of the same move.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import BinaryIO, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from treadle.backend import Backend, Export, Import, check_capable, store_name
+from treadle.base.wording import listed
+from treadle.errors import BackendError, InputError, StoreMoved, StoreUnavailable, StoreUnfinished
+from treadle.item import AuditNote
+from treadle.records import StoreMark
+from treadle.store import portable
+from treadle.store.portable import MAGIC, AnyRecord, Head, PortableAudit, RecordFile, Tally, write_records
+
+PORTION: Final = 1000
+FREEZE: Final = 120.0
+"""Seconds after which a store thaws by itself if nothing is heard of this process."""
+SKEW: Final = 1.0
+"""Seconds by which the clocks of two stores may differ: instants are taken as they are."""
+
+Progress: TypeAlias = Callable[[str, int], None]
+"""Called with what is done now, and with how many records were."""
+
+
+class Promoted(Struct, frozen=True):
+    """What was done."""
+
+    counts: dict[str, int]
+    """Records by kind."""
+    statuses: dict[str, int]
+    """Items by status."""
+    checksum: str
+    finished: bool = False
+    """An earlier call had copied it: this one did the rest."""
+
+
+class _Copied(NamedTuple):
+    head: Head
+    tally: Tally
+
+
+# ------------------------------------------------------------------------------------------------------ files
+
+
+async def export_to(backend: Backend, file: BinaryIO, progress: Progress) -> Promoted:
+    """Write all that a store holds. It may go on meanwhile, except on Redis."""
+    check_capable(backend, "moving")
+    file.write(MAGIC)
+    tally = Tally()
+    async with backend.export() as export:
+        while portion := await export.read(PORTION):
+            tally.add(map(portable.decode, portion))
+            write_records(file, portion)
+            progress("export", tally.total)
+    file.write(portable.END + tally.checksum.encode())
+    return _promoted(tally)
+
+
+async def import_from(
+    file: BinaryIO, backend: Backend, note: AuditNote | None, name: str, progress: Progress
+) -> Promoted:
+    """Fill an empty store from a file: all of it, or nothing."""
+    check_capable(backend, "moving")
+    move = _new_move()
+    records = RecordFile(file)
+
+    async def read(limit: int) -> Sequence[bytes]:
+        return records.read(limit)
+
+    try:
+        async with backend.import_(move) as filled:
+            copied = await _copy(read, filled, None, lambda done: progress("import", done))
+            if records.checksum != copied.tally.checksum:
+                raise InputError("the file is damaged: its checksum is another one. Export it again")
+            await _add_note(filled, copied, note, "import", name)
+            await filled.finish()
+        await _compare(backend, move, copied.tally, lambda done: progress("compare", done))
+    except BaseException:
+        await backend.discard(move)
+        raise
+    await backend.own(move)
+    return _promoted(copied.tally)
+
+
+# -------------------------------------------------------------------------------------------------- promoting
+
+
+async def promote(
+    old: Backend, new: Backend, note: AuditNote | None, progress: Progress, *, skew: float = SKEW
+) -> Promoted:
+    """Let another store own all that one holds. Repeat it after a crash: it begins anew, or does the rest."""
+    check_capable(old, "moving")
+    check_capable(new, "moving")
+    _check_different(old, new)
+    mark = await old.mark()
+    if mark is not None:
+        return await _finish(old, new, mark)
+    await _check_ready(old, new, skew)
+    move, address = _new_move(), store_name(new)
+    async with old.export(freeze=FREEZE) as export:
+        first = await export.read(1)
+        _check_head(portable.decode(first[0]))
+
+        async def read(limit: int) -> Sequence[bytes]:
+            nonlocal first
+            given, first = first, ()
+            return given or await export.read(limit)
+
+        try:
+            async with new.import_(move) as filled:
+                copied = await _copy(read, filled, export, lambda done: progress("copy", done))
+                await _add_note(filled, copied, note, "promote", f"{store_name(old)} to {address}")
+                await filled.finish()
+            await _compare(new, move, copied.tally, lambda done: progress("compare", done), export)
+        except BaseException:
+            await new.discard(move)
+            raise
+        await export.move(move, address)
+    await new.own(move)
+    return _promoted(copied.tally)
+
+
+async def give_up(old: Backend, new: Backend) -> bool:
+    """Empty the new store of what a promotion has left there. False: it has left nothing. `StoreMoved` if the
+    old store has moved: then there is nothing to go back to."""
+    mark, other = await old.mark(), await new.mark()
+    if mark is not None and mark.state == "moved":
+        raise StoreMoved(mark.to)
+    if other is None or other.state != "importing":
+        return False
+    await new.discard(other.move)
+    return True
+
+
+async def _finish(old: Backend, new: Backend, mark: StoreMark) -> Promoted:
+    """Do what is left of a promotion whose decision was made."""
+    if mark.state == "importing":
+        raise StoreUnfinished(mark.move)
+    if mark.state == "frozen":
+        raise StoreUnavailable("the old store is frozen by another export: try again")
+    other = await new.mark()
+    if other is not None and (other.state, other.move) == ("importing", mark.move):
+        await new.own(mark.move)
+    elif other is not None or mark.to != store_name(new):
+        raise StoreMoved(mark.to)
+    return Promoted({}, {}, "", finished=True)
+
+
+def _check_different(old: Backend, new: Backend) -> None:
+    if store_name(old) == store_name(new):
+        raise InputError(f"the old store and the new one are the same: {store_name(old)}")
+
+
+async def _check_ready(old: Backend, new: Backend, skew: float) -> None:
+    """Raise what would be in the way, before anything is done."""
+    await old.open()
+    try:
+        alive = [worker.id for worker in await old.workers() if worker.until > await old.now()]
+        _check_idle(alive)
+        difference = 0.0
+        mark = await new.mark()
+        if mark is not None and mark.state == "moved":
+            raise StoreMoved(mark.to)
+        if mark is None:
+            await new.open()
+            try:
+                difference = abs(await new.now() - await old.now())
+            finally:
+                await new.close()
+        if difference > skew:
+            raise BackendError(
+                f"the clocks of the stores differ by {difference:.1f} s: set them right, or allow it with "
+                "--skew"
+            )
+    finally:
+        await old.close()
+
+
+def _check_head(head: AnyRecord) -> None:
+    if isinstance(head, Head):
+        _check_idle(head.workers)
+
+
+def _check_idle(workers: Sequence[str]) -> None:
+    if workers:
+        raise BackendError(f"workers are running: {listed(workers)}. Stop them, then promote again")
+
+
+async def _copy(
+    read: Callable[[int], Awaitable[Sequence[bytes]]],
+    filled: Import,
+    export: Export | None,
+    progress: Callable[[int], None],
+) -> _Copied:
+    """Copy all records. `export`: its freeze is kept up."""
+    tally, head = Tally(), None
+    while portion := await read(PORTION):
+        decoded = [portable.decode(data) for data in portion]
+        if head is None:
+            if not isinstance(decoded[0], Head):
+                raise InputError("the first record is no head: this is no whole export")
+            head = decoded[0]
+        tally.add(decoded)
+        await filled.write(portion)
+        if export is not None:
+            await export.read(0)
+        progress(tally.total)
+    if head is None:
+        raise InputError("there are no records: this is no whole export")
+    return _Copied(head, tally)
+
+
+async def _add_note(filled: Import, copied: _Copied, note: AuditNote | None, verb: str, about: str) -> None:
+    """Note in the new store who has filled it, and why."""
+    if note is None:
+        return
+    entry = PortableAudit(
+        no=copied.tally.last_audit + 1,
+        at=copied.head.at,
+        actor=note.actor,
+        verb=verb,
+        count=copied.tally.counts.get("item", 0),
+        about=about,
+        reason=note.reason,
+        address=note.address,
+    )
+    copied.tally.add([entry])
+    await filled.write([portable.encode(entry)])
+
+
+async def _compare(
+    new: Backend, move: str, wanted: Tally, progress: Callable[[int], None], frozen: Export | None = None
+) -> None:
+    """Read the new store, and raise if it is not what was read from the old one."""
+    found = Tally()
+    async with new.export(move=move) as export:
+        while portion := await export.read(PORTION):
+            found.add(map(portable.decode, portion))
+            if frozen is not None:
+                await frozen.read(0)
+            progress(found.total)
+    if (found.counts, found.checksum) != (wanted.counts, wanted.checksum):
+        raise BackendError(
+            f"the copy differs: {wanted.counts} with checksum {wanted.checksum} were read, and "
+            f"{found.counts} with {found.checksum} were written. Nothing was moved. This is a bug of treadle"
+        )
+
+
+def _new_move() -> str:
+    return secrets.token_hex(8)
+
+
+def _promoted(tally: Tally) -> Promoted:
+    return Promoted(dict(tally.counts), dict(tally.statuses), tally.checksum)
