@@ -115,8 +115,6 @@ async def _promote(shell: Shell, old: str, new: str, prefix: str, skew: float, u
     if undo:
         found = await give_up(old_store, new_store)
         shell.print("the new store is empty again" if found else "there was nothing to give up")
-        if shell.json:
-            shell.emit({"given_up": found})
         return None
     with _progress(shell) as progress:
         done = await promote(old_store, new_store, shell.note, progress, skew=skew)
@@ -158,16 +156,19 @@ def _output(file: Path) -> Generator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    part = file.with_name(f"{file.name}.part")
+    part = file.with_name(f"{file.name}.part") if file.is_file() or not file.exists() else file
     try:
         with part.open("wb") as output:
-            os.fchmod(output.fileno(), 0o600)
+            if part != file:
+                os.fchmod(output.fileno(), 0o600)
             yield output
-        part.replace(file)
+        if part != file:
+            part.replace(file)
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}") from error
     finally:
-        part.unlink(missing_ok=True)
+        if part != file:
+            part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -186,8 +187,9 @@ def _input(file: Path) -> Generator[BinaryIO]:
 def _say(shell: Shell, done: Promoted, began: float, *, to_stderr: bool = False) -> None:
     took = time.monotonic() - began
     if shell.json and not to_stderr:
-        fields = {"counts": done.counts, "statuses": done.statuses, "checksum": done.checksum}
-        shell.emit({**fields, "finished_earlier": done.finished, "took": round(took, 3)})
+        counts = {"items": done.counts.get("item", 0), "records": sum(done.counts.values())}
+        others = {"checksum": done.checksum, "finished_earlier": done.finished, "took": round(took, 3)}
+        shell.emit({**counts, **others})
         return
     if done.finished:
         shell.print("it was copied before: the new store owns the work now")

@@ -1,4 +1,4 @@
--- uses: clock store raw_rows
+-- uses: store raw_rows
 -- reads
 -- Items of a page, as they are stored, for Python to read: see moving.py. ARGV: the page, see row_indexes.lua
 -- Answers for each: a raw row, its gate, its changers, whether it holds its key, whether it is the root of a group with a
