@@ -20,7 +20,7 @@ from .health import RedisDamage, RedisHealth
 from .limits import RedisLimits
 from .link import RedisLink
 from .lists import RedisLists
-from .moving import MovingNamespace, RedisMoves, check_unmarked, read_mark, refusal
+from .moving import MovingNamespace, RedisMoves, check_unmarked, explained
 from .operate import RedisOperate, RedisRequeue, RedisUpdates
 from .orders import RedisOrders
 from .records import RedisRecords
@@ -149,10 +149,7 @@ class RedisBackend(
 
     async def _why_failed(self, damage: RedisDamage) -> BackendError | None:
         """Why a script has failed that should not: the store is marked, or keys are missing."""
-        mark = await read_mark(self._link)
-        if mark is not None:
-            return refusal(mark)
-        return await damage.error()
+        return await explained(self._link) or await damage.error()
 
     async def _log_risks(self) -> None:
         for risk in await self._health.risks():

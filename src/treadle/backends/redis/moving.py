@@ -84,6 +84,8 @@ _EMPTY: Final = RedisScript("in_the_way")
 FOLDER: Final = "parked:"
 DEFAULT_FREEZE: Final = 30.0
 """Seconds for which an export keeps the keys of a store frozen, after each read."""
+JUST_THAWED: Final = 60.0
+"""Seconds after which a script has failed for another reason."""
 PORTION: Final = 1000
 ITEMS: Final = 100
 """Items that one script stores."""
@@ -129,6 +131,18 @@ async def read_mark(link: RedisLink) -> StoreMark | None:
         to=other.decode(),
         until=float(until),
     )
+
+
+async def explained(link: RedisLink) -> BackendError | None:
+    """Why a script has found keys of another type: the store is marked, or was until a moment ago."""
+    mark = await read_mark(link)
+    if mark is not None:
+        return refusal(mark)
+    thawed = await link.command(b"HGET", link.key("meta"), b"part_thawed")
+    seconds, _ = await link.command(b"TIME")
+    if thawed is not None and int(seconds) - float(thawed) < JUST_THAWED:
+        return StoreUnavailable("the store was frozen in this moment: try again")
+    return None
 
 
 def refusal(mark: StoreMark) -> BackendError:

@@ -13,4 +13,5 @@ for i = 1, half do
   if redis.call('EXISTS', KEYS[half + i]) == 1 then redis.call('RENAME', KEYS[half + i], KEYS[i]) end
 end
 redis.call('HDEL', meta, 'part_state', 'part_move', 'part_other', 'part_until')
+redis.call('HSET', meta, 'part_thawed', string.format('%.6f', time[1] + time[2] / 1000000))
 return 1
