@@ -332,7 +332,7 @@ _decode_head: Final = msgspec.msgpack.Decoder(_AnyHead).decode
 def decode(data: bytes) -> AnyRecord:
     """A record. `InputError` if it is of a newer form, or no record."""
     try:
-        record = _decode(data)
+        record: AnyRecord = _decode(data)
         if isinstance(record, Head) and record.version > VERSION:
             _refuse_newer(data)
         return record

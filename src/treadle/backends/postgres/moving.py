@@ -296,7 +296,7 @@ class PostgresExport(Export):
             found[no] |= {"progress": value, "progress_at": at}
         chunks: defaultdict[int, list[tuple[int, float, bytes]]] = defaultdict(list)
         for no, *chunk in await self._rows("chunks", nos):
-            chunks[no].append(tuple(chunk))  # type: ignore[arg-type]
+            chunks[no].append((chunk[0], chunk[1], chunk[2]))
         for no, parts in chunks.items():
             found[no]["chunks"] = tuple(parts)
         return found

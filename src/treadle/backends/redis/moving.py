@@ -407,8 +407,8 @@ class RedisExport(Export):
             if read_double(row[:8]) > now:
                 yield PortableKey(key=key, tenant=tenant, owner=row[8:].decode(), until=read_double(row[:8]))
         releases = [(read_double(began), name.decode()) async for name, began in self._pairs("releases")]
-        for began, name in sorted(releases):
-            yield PortableRelease(name=name, began=began)
+        for began, release in sorted(releases):
+            yield PortableRelease(name=release, began=began)
         async for name, row in self._pairs("stats"):
             letter, _ = STAT_HEAD.unpack_from(name)
             if letter in _STEPS:
@@ -650,8 +650,8 @@ class RedisImport(Import):
             fields += (b"w", b"".join(waits))
         if item.unread:
             box = [len(item.unread).to_bytes(4, "big")]
-            for name, value in item.unread:
-                number, text = self._next(), name.encode()
+            for signal, value in item.unread:
+                number, text = self._next(), signal.encode()
                 box += (number, len(text).to_bytes(2, "big"), text)
                 if value is not None:
                     fields += (b"m" + number, value)
@@ -660,8 +660,8 @@ class RedisImport(Import):
             fields += (b"p", pack_double(item.progress_at or 0.0) + item.progress)
         if item.chunks:
             fields += (b"c", len(item.chunks).to_bytes(4, "big"))
-        for number, at, value in item.chunks:
-            fields += (b"c" + number.to_bytes(4, "big"), pack_double(at) + value)
+        for place, at, chunk in item.chunks:
+            fields += (b"c" + place.to_bytes(4, "big"), pack_double(at) + chunk)
         tokens = [token.to_bytes(8, "big") for token in range(1, 1 + len(item.logs))]
         if tokens:
             fields += (b"l", b"".join(tokens))
