@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from tests.backends.random_calls import RandomCalls
@@ -250,6 +251,26 @@ async def test_the_steps_of_a_promotion_are_all_tried(request: pytest.FixtureReq
     await fill(old)
     code, out = await program(old, new, "shop", 0)
     assert (code, int(out)) == (0, STEPS[-1] - 1)
+
+
+async def test_a_freeze_has_what_it_waited_for(postgres_url: str) -> None:
+    """What a transaction of PostgreSQL has written is exported, if it commits while the freeze waits."""
+    backend = store(postgres_url)
+    await backend.open()
+    connection: Any = await asyncpg.connect(postgres_url)
+    transaction = connection.transaction()
+    await transaction.start()
+    await backend.submit([Submission((Item(id="late", type="work", input=b"{}"),))], tx=connection)
+    frozen = asyncio.create_task(records(backend, freeze=60))
+    waiting = "select 1 from pg_locks where not granted and relation = 'shop.item'::regclass"
+    other: Any = await asyncpg.connect(postgres_url)
+    while not await other.fetchval(waiting):  # noqa: ASYNC110  the server tells no one
+        await asyncio.sleep(0.01)
+    await transaction.commit()
+    assert "late" in {one.id for one in await frozen if isinstance(one, PortableItem)}
+    await connection.close()
+    await other.close()
+    await backend.close()
 
 
 async def test_a_promotion_is_refused_while_workers_live(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ class MovingSchema:
         try:
             connection = await self._connect()
             try:
+                await connection.execute(_sql("no_timeouts"))
                 yield connection
             finally:
                 if not connection.is_closed():
@@ -105,11 +106,12 @@ class MovingSchema:
         transaction = connection.transaction(isolation=isolation)
         await transaction.start()
         await connection.execute(statement("connection", "pin_search_path"))
-        await connection.execute(statement("schema", "no_timeouts"))
         return transaction
 
     async def freeze(self, connection: Connection) -> None:
-        await connection.execute(_sql("lock_wait").replace("$1", f"'{LOCK_SECONDS}s'"))
+        """Take the locks. No statement before this in the transaction may take a snapshot: what commits until
+        the locks are there would be missing in it."""
+        await connection.execute(text("moving", "lock_wait", seconds=str(LOCK_SECONDS)))
         await connection.execute(self.sql("freeze"))
 
     async def park(self, connection: Connection, state: int, move: str, to: str) -> None:

@@ -14,7 +14,12 @@ lock table treadle.item, treadle.open_item, treadle.ended_item, treadle.attempt,
   in share row exclusive mode
 
 -- :name lock_wait
-select pg_catalog.set_config('lock_timeout', :timeout, true)
+set local lock_timeout to '{seconds}s'
+
+-- Of the session: a SELECT within the transaction would take its snapshot. The last one is new in version 17.
+-- :name no_timeouts
+select pg_catalog.set_config(s.name, '0', false) from pg_catalog.pg_settings s
+where s.name in ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
 
 -- :name rename
 alter schema "{before}" rename to "{after}"
