@@ -273,6 +273,17 @@ async def test_a_freeze_has_what_it_waited_for(postgres_url: str) -> None:
     await backend.close()
 
 
+async def test_all_callers_learn_that_a_store_is_frozen(valkey_url: str) -> None:
+    """Also those that ask at the same time."""
+    backend = store(valkey_url)
+    await backend.open()
+    async with backend.export(freeze=60):
+        found = await asyncio.gather(*(backend.get(["x"]) for _ in range(5)), return_exceptions=True)
+        assert [type(one) for one in found] == [StoreUnavailable] * 5
+    assert await backend.get(["x"]) == [None]
+    await backend.close()
+
+
 async def test_a_promotion_is_refused_while_workers_live(tmp_path: Path) -> None:
     """It names them. Nothing is changed."""
     old, new = store(f"sqlite:///{tmp_path / 'a.db'}"), store(f"sqlite:///{tmp_path / 'b.db'}")
