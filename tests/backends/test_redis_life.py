@@ -195,10 +195,22 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 COMMANDS = {
     command.lower()
     for file in Path(str(files("treadle.backends.redis"))).glob("lua/**/*.lua")
-    if file.name != "rights.lua"
+    if file.name != "rights.lua" and file.parent.name != "moving"
     for command in re.findall(r"'([A-Z]{3,})'", file.read_text())
 } - {"limit", "withscores", "count"}
 """All that scripts use."""
+
+
+async def test_a_right_that_an_export_lacks_is_named_before_it_begins(server: ValkeyServer) -> None:
+    """Others need not have it. Nothing was renamed."""
+    server.call("ACL", "SETUSER", "me", "on", ">secret", "~{treadle}:*", "&{treadle}:*", "+@all", "-rpush")
+    place = server.url.removeprefix("redis+unix://")
+    async with opened(f"redis+unix://me:secret@{place}") as backend:
+        with pytest.raises(AccessDenied, match=r"\+rpush"):
+            async with backend.export():
+                pytest.fail("it began")
+        assert await backend.mark() is None
+        assert await backend.counts() == []
 
 
 async def test_a_right_that_a_script_lacks_is_named_at_the_start(server: ValkeyServer) -> None:

@@ -133,9 +133,7 @@ class RedisBackend(
             connection = await self._link.start()
             try:
                 await check_version(connection)
-                await check_unmarked(self._link)
-                if not self._is_heartbeat:
-                    await self._check_store(self._link)
+                await self._check_store(self._link)
                 if not (self._is_heartbeat or self._was_opened):
                     await self._log_risks()
                 self._was_opened = True
@@ -144,8 +142,11 @@ class RedisBackend(
                 raise
 
     async def _check_store(self, link: RedisLink) -> None:
-        await check_rights(link)
-        await check_schema(link, make=self.apply_schema)
+        if not self._is_heartbeat:
+            await check_rights(link)
+        await check_unmarked(link)
+        if not self._is_heartbeat:
+            await check_schema(link, make=self.apply_schema)
 
     async def _why_failed(self, damage: RedisDamage) -> BackendError | None:
         """Why a script has failed that should not: the store is marked, or keys are missing."""

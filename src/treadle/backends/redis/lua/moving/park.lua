@@ -6,6 +6,12 @@ local half = (#KEYS - 2) / 2
 local meta, stages = KEYS[#KEYS - 1], KEYS[#KEYS]
 local found = redis.call('HMGET', meta, 'part_state', 'part_move')
 if found[1] then return found[1] == ARGV[1] and found[2] == ARGV[2] and 1 or 0 end
+-- A script that is refused a command has done the ones before it.
+for _, name in ipairs({'RENAME', 'RPUSH', 'DEL', 'UNLINK', 'HSET', 'HDEL'}) do
+  if not redis.acl_check_cmd(name, KEYS[1], KEYS[half + 1]) then
+    return redis.error_reply('NOPERM this user may not run +' .. string.lower(name))
+  end
+end
 if redis.call('HEXISTS', stages, 'unfolding') == 1 then return 2 end
 for i = 1, half do
   if redis.call('EXISTS', KEYS[i]) == 1 then redis.call('RENAME', KEYS[i], KEYS[half + i]) end
