@@ -479,7 +479,7 @@ _COLUMNS: Final = {
     "limit_state": "name at used before until limit_ window_",
     "claimed_key": "key tenant owner until",
     "release": "name began",
-    "stat": "step at type queue started succeeded failed retried dead cancelled wait run",
+    "stat": "step at type queue started succeeded failed retried dead cancelled lost wait run",
     "sample": "step at queue samples ready running oldest estimated",
     "audit": "no at actor verb tenant ids count about reason address bulk",
 }

@@ -30,6 +30,7 @@ from treadle.item import (
 from treadle.records import BacklogSample, Stat
 from treadle.store import portable
 from treadle.store.portable import AnyRecord, Head, PortableItem, Tally
+from treadle.store.rules.records import COUNTERS
 from treadle.testing.clock import ManualClock
 
 from .build import (
@@ -122,9 +123,9 @@ async def use(backend: Backend) -> None:
     await backend.drop_schedule("removed")
     await backend.claim_key("lock", "me", 5000, tenant="default")
     await backend.take_permits([PermitRequest((Limit("mail", 5, 60.0),), 2)])
-    await backend.add_stats(
-        [Stat(at=now // 60 * 60, type="work", queue="default", started=2, wait=(1, 0, 2))]
-    )
+    counts = {name: number for number, name in enumerate(COUNTERS, 1)}
+    stat = Stat(at=now // 60 * 60, type="work", queue="default", wait=(1, 0, 2), run=(0, 1), **counts)
+    await backend.add_stats([stat])
     await backend.put_samples([BacklogSample(at=now // 60 * 60, queue="default", ready=3.0)])
 
 

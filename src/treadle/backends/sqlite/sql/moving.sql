@@ -130,7 +130,7 @@ SELECT key, tenant, owner, until FROM treadle_claimed_key WHERE until > ?
 SELECT name, began FROM treadle_release ORDER BY began
 
 -- :name stats
-SELECT step, at, type, queue, started, succeeded, failed, retried, dead, cancelled, wait, run FROM treadle_stat
+SELECT step, at, type, queue, started, succeeded, failed, retried, dead, cancelled, lost, wait, run FROM treadle_stat
 
 -- :name samples
 SELECT step, at, queue, samples, ready, running, oldest, estimated FROM treadle_sample
@@ -280,8 +280,8 @@ INSERT INTO treadle_claimed_key (key, tenant, owner, until) VALUES (?, ?, ?, ?)
 INSERT INTO treadle_release (name, began) VALUES (?, ?)
 
 -- :name add_stat
-INSERT INTO treadle_stat (step, at, type, queue, started, succeeded, failed, retried, dead, cancelled, wait, run)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO treadle_stat (step, at, type, queue, started, succeeded, failed, retried, dead, cancelled, lost, wait, run)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- :name add_sample
 INSERT INTO treadle_sample (step, at, queue, samples, ready, running, oldest, estimated) VALUES (?, ?, ?, ?, ?, ?, ?, ?)

@@ -166,7 +166,7 @@ select key, tenant, owner, until from treadle.claimed_key where until > :now::fl
 select name, began from treadle.release order by began
 
 -- :name stats
-select step, at, type, queue, started, succeeded, failed, retried, dead, cancelled, wait::text, run::text from treadle.stat
+select step, at, type, queue, started, succeeded, failed, retried, dead, cancelled, lost, wait::text, run::text from treadle.stat
 
 -- :name samples
 select step, at, queue, samples, ready, running, oldest, estimated from treadle.sample
