@@ -20,12 +20,16 @@ from tests.backends.redis_links import COUNT, linked
 from tests.support.redis_proxy import RedisProxy, certificate
 from tests.support.valkey import Client, ValkeyServer
 from treadle import Treadle
+from treadle.backends.memory import MemoryBackend
 from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.address import parse_address
 from treadle.backends.redis.connector import RedisConnector, info_fields
 from treadle.backends.redis.schema import VERSION
 from treadle.errors import AccessDenied, SchemaError, StoreUnavailable, UnsupportedError
 from treadle.item import Wake
+from treadle.testing.clock import ManualClock
+from treadle.testing.contract.build import item, submit
+from treadle.testing.contract.moving import fill, items_of, records
 
 
 @asynccontextmanager
@@ -306,13 +310,16 @@ async def test_a_user_of_another_namespace_cannot_open_this_one(server: ValkeySe
     assert connections_of(server) == 0
 
 
+def documented_rules() -> str:
+    text = (Path(__file__).parents[2] / "SECURITY.md").read_text()
+    return next(line for line in text.splitlines() if line.startswith("ACL SETUSER shop"))
+
+
 async def test_the_documented_rules_are_enough(
     server: ValkeyServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A user with the rules of SECURITY.md can do all that a backend does, and nothing elsewhere."""
-    text = (Path(__file__).parents[2] / "SECURITY.md").read_text()
-    rules = next(line for line in text.splitlines() if line.startswith("ACL SETUSER shop"))
-    server.call(*rules.split())
+    server.call(*documented_rules().split())
     place = server.url.removeprefix("redis+unix://")
     received = asyncio.Event()
     async with opened(f"redis+unix://shop:password@{place}?db=1&replicas=0") as backend:
@@ -327,6 +334,25 @@ async def test_the_documented_rules_are_enough(
             with pytest.raises(AccessDenied):
                 await backend._link.command(*refused, on="read")
     assert caplog.records == []
+
+
+async def test_the_documented_rules_are_enough_to_promote(server: ValkeyServer) -> None:
+    """Into a store, and out of it."""
+    server.call(*documented_rules().split())
+    place = server.url.removeprefix("redis+unix://")
+    model = MemoryBackend(ManualClock(time.time()))
+    await submit(model, item("one"), item("two", delay=1000, key="k"))
+    found = await records(model)
+    async with opened(f"redis+unix://shop:password@{place}") as backend:
+        await fill(backend, found)
+        await backend.own("m1")
+        assert items_of(await records(backend)) == items_of(found)
+        async with backend.export(freeze=60) as export:
+            assert len(await export.read(1000)) == 3
+            await export.move("m2", "postgresql://db/shop")
+        mark = await backend.mark()
+        assert mark is not None
+        assert (mark.state, mark.to) == ("moved", "postgresql://db/shop")
 
 
 # -- the network -----------------------------------------------------------------------------------------
