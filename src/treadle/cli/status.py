@@ -67,7 +67,10 @@ async def status(
 ) -> int | None:
     """Show how the store stands: problems, queues, workers.
 
-    The exit code is 4 if there is a problem, of one of the kinds that --ignore names.
+    The exit code is 4 if there is a problem: items that end their workers, no worker for items that wait,
+    silent or blocked workers, arguments that do not decode, deaths that began with the newest release, a
+    type that dies now, a flood of one tenant or type, items that wait for longer than --max-wait, or for ids
+    that were never submitted, schedules that no process fires, paused queues, dead items.
     """
     if by not in get_args(By):
         raise InputError.of("--by", by, "must be queue, type or tenant")
