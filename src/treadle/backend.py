@@ -942,20 +942,24 @@ class Backend(Protocol):
         ready again. Leases that had begun count as lost."""
         ...
 
-    def import_(self, move: str) -> AbstractAsyncContextManager[Import]:
+    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[Import]:
         """Fill a store that is empty: it has no items, groups, keys, schedules, orders, statistics, audit
         entries or live workers. `StoreNotEmpty` else. The schema is made if there is none.
 
-        What an import that was not finished has left behind, of any move, is removed first. A block that ends
-        without `finish` leaves an empty store, or one marked `importing`. So does a crash. `move` is the id
-        of this import: if another one begins meanwhile, calls of this one raise `StoreUnavailable`.
+        `source`: the address of the store whose work it is; empty for a file, which owns nothing. What an
+        import that was not finished has left behind, of any move, is removed first. So is one that was
+        finished and not owned, of the same source or of a file. `StoreUnfinished` for one of another store:
+        if that has moved, this is the only copy. A block that ends without `finish` leaves an empty store, or
+        one marked `importing`. So does a crash. `move` is the id of this import: if another one begins
+        meanwhile, calls of this one raise `StoreUnavailable`.
 
         Items get new leases only. No token that the exporting store gave owns one, now or later."""
         ...
 
     async def own(self, move: str) -> None:
-        """Let the store own what was imported: its mark is removed, and it can be opened. Nothing happens if
-        it is not marked by this move: it was done before."""
+        """Let the store own what was imported: its mark is removed, and it can be opened. The store keeps the
+        id of the last move that it owned: nothing happens for that one. If it has another mark, it raises
+        what that says. `BackendError` if it knows nothing of this move."""
         ...
 
     async def discard(self, move: str) -> None:
@@ -1039,6 +1043,11 @@ def store_name(backend: object) -> str:
     return backend.address if isinstance(backend, Addressed) else type(backend).__name__
 
 
+def unknown_move(address: str, move: str) -> BackendError:
+    """What `own` raises in a store that has neither imported this move nor owned it last."""
+    return BackendError(f"{address} holds nothing of move {move}")
+
+
 def is_in_memory(backend: object) -> bool:
     """Whether no other process can reach the store of a backend, as far as it says where that is."""
     return not isinstance(backend, Addressed) or backend.address.startswith("memory:")
@@ -1089,5 +1098,6 @@ __all__ = [
     "begins_at_once",
     "carries_results",
     "store_name",
+    "unknown_move",
     "wake_portion",
 ]

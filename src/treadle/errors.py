@@ -657,14 +657,17 @@ class StoreMoved(BackendError):
 
 class StoreUnfinished(BackendError):
     """An import into the store has begun, and has not ended: it owns nothing yet. `move`: the id of the
-    import."""
+    import; `source`: the address of the store whose work it is, without a password, or "" for a file."""
 
-    def __init__(self, move: str) -> None:
+    def __init__(self, move: str, source: str = "") -> None:
         super().__init__(
-            f"an import into this store was not finished ({move}): run the same `treadle promote` or "
-            "`treadle import` again, or empty it with --give-up"
+            f"a promotion of {source} to this store was not finished ({move}), which may hold the only copy: "
+            "run the same `treadle promote` again, or empty this store by the same with --give-up"
+            if source
+            else f"an import into this store was not finished ({move}): run `treadle import` again"
         )
         self.move = move
+        self.source = source
 
 
 class StoreNotEmpty(BackendError):

@@ -72,8 +72,8 @@ class KilledStore(WrappedBackend):
             yield KilledExport(export, self.passed)
 
     @asynccontextmanager
-    async def import_(self, move: str) -> AsyncGenerator[KilledImport]:
-        async with self.inner.import_(move) as filled:
+    async def import_(self, move: str, source: str = "") -> AsyncGenerator[KilledImport]:
+        async with self.inner.import_(move, source) as filled:
             self.passed.pass_one()
             yield KilledImport(filled, self.passed)
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from treadle.base.timing import SystemClock
 from treadle.connect import connect
 from treadle.errors import BackendError, StoreMoved, StoreUnavailable, StoreUnfinished, UnsupportedError
 from treadle.item import Filter, Heartbeat, Item, Submission
-from treadle.operate.promote import give_up, promote
+from treadle.operate.promote import export_to, give_up, import_from, promote
 from treadle.ports import PortsBackend
 from treadle.ports.memory import MemoryPubSub, MemoryQueue, MemoryStore
 from treadle.store import portable
@@ -300,13 +301,81 @@ async def test_give_up_empties_the_new_store(tmp_path: Path) -> None:
     old, new = store(f"sqlite:///{tmp_path / 'a.db'}"), store(f"sqlite:///{tmp_path / 'b.db'}")
     await fill(f"sqlite:///{tmp_path / 'a.db'}")
     assert not await give_up(old, new)
-    async with new.import_("m1") as filled:
+    for source in ("", "sqlite:////other.db"):
+        async with new.import_("m1", source) as filled:
+            await filled.finish()
+        with pytest.raises(StoreUnfinished) as caught:
+            await give_up(old, new)
+        assert caught.value.source == source
+        await new.discard("m1")
+    async with new.import_("m1", f"sqlite:///{tmp_path / 'a.db'}") as filled:
         await filled.finish()
     assert await give_up(old, new)
     assert await new.mark() is None
     await promote(old, new, None, lambda *_: None)
     with pytest.raises(StoreMoved):
         await give_up(old, new)
+
+
+class Stopped(Exception):
+    """Stands for the end of the process."""
+
+
+async def decided(kinds: tuple[str, str], request: pytest.FixtureRequest) -> list[str]:
+    """Two stores after the decision, before the new one owns the work."""
+    old, new = urls(kinds, request)
+    await fill(old)
+    target = store(new)
+
+    async def stop(_: str) -> None:
+        raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "own", stop)
+        with pytest.raises(Stopped):
+            await promote(store(old), target, None, lambda *_: None)
+    return [old, new]
+
+
+@pytest.mark.usefixtures("another_form")
+@pytest.mark.parametrize("kinds", [("sqlite", "postgres"), ("postgres", "redis"), ("redis", "sqlite")])
+async def test_what_may_be_the_only_copy_is_not_cleared(
+    kinds: tuple[str, str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Neither by another promotion, nor by the import of a file, nor by `--give-up` with another store."""
+    old, new = await decided(kinds, request)
+    other = store(f"sqlite:///{tmp_path / 'other.db'}")
+    await fill(f"sqlite:///{tmp_path / 'other.db'}")
+    file = BytesIO()
+    await export_to(other, file, lambda *_: None)
+    file.seek(0)
+    for clear in (
+        promote(other, store(new), None, lambda *_: None),
+        give_up(other, store(new)),
+        import_from(file, store(new), None, "file", lambda *_: None),
+    ):
+        with pytest.raises(StoreUnfinished):
+            await clear
+    assert await other.mark() is None
+    assert (await promote(store(old), store(new), None, lambda *_: None)).finished
+    final = store(new)
+    await final.open()
+    assert len((await final.list(Filter(), limit=1000)).items) == 70
+    await final.close()
+
+
+async def test_a_new_store_that_is_gone_is_not_taken_for_the_owner(tmp_path: Path) -> None:
+    """Whether its file was removed, or an empty one is in its place."""
+    old, new = f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'b.db'}"
+    await fill(old)
+    await promote(store(old), store(new), None, lambda *_: None)
+    (tmp_path / "b.db").unlink()
+    with pytest.raises(BackendError, match=r"does not hold it.*backup.*parked"):
+        await promote(store(old), store(new), None, lambda *_: None)
+    assert not (tmp_path / "b.db").exists()
+    await fill(new)
+    with pytest.raises(BackendError, match="does not hold it"):
+        await promote(store(old), store(new), None, lambda *_: None)
 
 
 async def test_a_copy_that_differs_moves_nothing(tmp_path: Path) -> None:

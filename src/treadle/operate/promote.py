@@ -116,7 +116,7 @@ async def promote(
             return given or await export.read(limit)
 
         try:
-            async with new.import_(move) as filled:
+            async with new.import_(move, store_name(old)) as filled:
                 copied = await _copy(read, filled, export, lambda done: progress("copy", done))
                 await _add_note(filled, copied, note, "promote", f"{store_name(old)} to {address}")
                 await filled.finish()
@@ -130,13 +130,16 @@ async def promote(
 
 
 async def give_up(old: Backend, new: Backend) -> bool:
-    """Empty the new store of what a promotion has left there. False: it has left nothing. `StoreMoved` if the
-    old store has moved: then there is nothing to go back to."""
+    """Empty the new store of what a promotion of the old one has left there. False: it has left nothing.
+    `StoreMoved` if the old store has moved: then there is nothing to go back to. `StoreUnfinished` if what is
+    there came from elsewhere."""
     mark, other = await old.mark(), await new.mark()
     if mark is not None and mark.state == "moved":
         raise StoreMoved(mark.to)
     if other is None or other.state != "importing":
         return False
+    if other.source != store_name(old):
+        raise StoreUnfinished(other.move, other.source)
     await new.discard(other.move)
     return True
 
@@ -144,14 +147,20 @@ async def give_up(old: Backend, new: Backend) -> bool:
 async def _finish(old: Backend, new: Backend, mark: StoreMark) -> Promoted:
     """Do what is left of a promotion whose decision was made."""
     if mark.state == "importing":
-        raise StoreUnfinished(mark.move)
+        raise StoreUnfinished(mark.move, mark.source)
     if mark.state == "frozen":
         raise StoreUnavailable("the old store is frozen by another export: try again")
-    other = await new.mark()
-    if other is not None and (other.state, other.move) == ("importing", mark.move):
+    try:
         await new.own(mark.move)
-    elif other is not None or mark.to != store_name(new):
-        raise StoreMoved(mark.to)
+    except (StoreUnavailable, StoreMoved):
+        raise
+    except BackendError as error:
+        if mark.to != store_name(new):
+            raise StoreMoved(mark.to) from error
+        raise BackendError(
+            f"{store_name(old)} was moved to {mark.to} by move {mark.move}, which does not hold it: {error}. "
+            "Restore it from its backup. What the old store held is still there, under names with `parked`"
+        ) from error
     return Promoted({}, {}, "", finished=True)
 
 
@@ -170,6 +179,8 @@ async def _check_ready(old: Backend, new: Backend, skew: float) -> None:
         mark = await new.mark()
         if mark is not None and mark.state == "moved":
             raise StoreMoved(mark.to)
+        if mark is not None and not mark.gives_way(store_name(old)):
+            raise StoreUnfinished(mark.move, mark.source)
         if mark is None:
             await new.open()
             try:

@@ -219,7 +219,7 @@ class PortsBackend(Backend):
     ) -> AbstractAsyncContextManager[Export]:
         raise UnsupportedError("moving", "PortsBackend", "export", advice=_WORK_OFF)
 
-    def import_(self, move: str) -> AbstractAsyncContextManager[Import]:
+    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[Import]:
         raise UnsupportedError("moving", "PortsBackend", "import", advice=_WORK_OFF)
 
     async def orders(self) -> Orders:

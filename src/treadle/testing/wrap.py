@@ -166,8 +166,8 @@ class WrappedBackend(Backend):
     ) -> AbstractAsyncContextManager[Export]:
         return self.inner.export(freeze=freeze, move=move)
 
-    def import_(self, move: str) -> AbstractAsyncContextManager[Import]:
-        return self.inner.import_(move)
+    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[Import]:
+        return self.inner.import_(move, source)
 
     # -- wake-ups -------------------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import cast
 
-from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
+from msgspec.structs import replace
+
+from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction, unknown_move
 from treadle.base.timing import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
@@ -87,6 +89,8 @@ class MemoryBackend:
         self._mark: StoreMark | None = None
         self._marked: MemoryTables | None = None
         """The tables behind the mark."""
+        self._owned = ""
+        """The last move that was owned."""
         self._receivers = WakeReceivers()
 
     def __del__(self) -> None:
@@ -428,7 +432,7 @@ class MemoryBackend:
         self, *, freeze: float | None = None, move: str | None = None
     ) -> AsyncGenerator[moving.MemoryExport]:
         mark = self._mark
-        if mark is not None and (mark.state, mark.move) != ("importing", move):
+        if mark is not None and (move is None or not mark.is_of(move)):
             raise moving.refusal(mark)
         store = self._marked or self.store
         reading = moving.MemoryExport(store, frozen=freeze is not None and mark is None)
@@ -442,25 +446,33 @@ class MemoryBackend:
             self._set_mark(reading.moved, store)
 
     @asynccontextmanager
-    async def import_(self, move: str) -> AsyncGenerator[moving.MemoryImport]:
-        if self._mark is not None and self._mark.state != "importing":
+    async def import_(self, move: str, source: str = "") -> AsyncGenerator[moving.MemoryImport]:
+        if self._mark is not None and not self._mark.gives_way(source):
             raise moving.refusal(self._mark)
         if self._mark is None:
             moving.check_empty(self.store, self.address)
-        filled = moving.MemoryImport(self._clock, lambda one: self._marked is one.store)
-        self._set_mark(StoreMark(state="importing", move=move), filled.store)
+        mark = StoreMark(state="importing", move=move, source=source)
+        filled = moving.MemoryImport(self._clock, lambda one: self._marked is one.store, self._set_whole)
+        self._set_mark(mark, filled.store)
         yield filled
 
+    def _set_whole(self) -> None:
+        assert self._mark is not None
+        self._set_mark(replace(self._mark, whole=True), self._marked)
+
     async def own(self, move: str) -> None:
-        if self._is_importing(move):
-            self._set_mark(None, self._marked)
+        if self._mark is None:
+            if self._owned != move:
+                raise unknown_move(self.address, move)
+            return
+        if not (self._mark.is_of(move) and self._mark.whole):
+            raise moving.refusal(self._mark)
+        self._set_mark(None, self._marked)
+        self._owned = move
 
     async def discard(self, move: str) -> None:
-        if self._is_importing(move):
+        if self._mark is not None and self._mark.is_of(move):
             self._set_mark(None, MemoryTables(self._clock))
-
-    def _is_importing(self, move: str) -> bool:
-        return self._mark is not None and (self._mark.state, self._mark.move) == ("importing", move)
 
     def _set_mark(self, mark: StoreMark | None, tables: MemoryTables | None) -> None:
         assert tables is not None

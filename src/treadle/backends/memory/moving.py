@@ -58,7 +58,7 @@ def refusal(mark: StoreMark) -> Exception:
         case "moved":
             return StoreMoved(mark.to)
         case "importing":
-            return StoreUnfinished(mark.move)
+            return StoreUnfinished(mark.move, mark.source)
         case "frozen":
             return StoreUnavailable("the store is being moved: try again")
         case _:
@@ -232,9 +232,12 @@ def check_empty(store: MemoryTables, address: str) -> None:
 class MemoryImport(Import):
     """Fills tables that no verb sees yet."""
 
-    def __init__(self, clock: Clock, is_current: Callable[[MemoryImport], bool]) -> None:
+    def __init__(
+        self, clock: Clock, is_current: Callable[[MemoryImport], bool], finished: Callable[[], None]
+    ) -> None:
         self.store = MemoryTables(clock)
         self._is_current = is_current
+        self._finished = finished
         self._rows: dict[int, Row] = {}
         self._records: dict[int, PortableItem] = {}
         self._groups: list[PortableGroup] = []
@@ -250,6 +253,7 @@ class MemoryImport(Import):
         for number, row in self._rows.items():
             self._place(row, self._records[number])
         self.store.unknown_since[None] = self.store.now()
+        self._finished()
 
     def _check(self) -> None:
         if not self._is_current(self):

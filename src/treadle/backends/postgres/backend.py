@@ -227,8 +227,8 @@ class PostgresBackend(
     ) -> AbstractAsyncContextManager[PostgresExport]:
         return self._moving.export(freeze=freeze is not None, move=move)
 
-    def import_(self, move: str) -> AbstractAsyncContextManager[PostgresImport]:
-        return self._moving.import_(move)
+    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[PostgresImport]:
+        return self._moving.import_(move, source)
 
     async def own(self, move: str) -> None:
         await self._moving.own(move)

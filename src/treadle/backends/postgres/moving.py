@@ -20,7 +20,7 @@ import asyncpg
 from asyncpg.transaction import Transaction
 from msgspec.structs import asdict
 
-from treadle.backend import Export, Import
+from treadle.backend import Export, Import, unknown_move
 from treadle.errors import InputError, StoreNotEmpty, StoreUnavailable, TreadleError
 from treadle.item import STEP_KINDS, Algorithm, StepRecord
 from treadle.records import StoreMark
@@ -137,7 +137,7 @@ class MovingSchema:
     async def export(self, *, freeze: bool, move: str | None) -> AsyncGenerator[PostgresExport]:
         async with self.connection() as connection:
             mark = await self.schema.mark(connection)
-            if mark is not None and (mark.state, mark.move) != ("importing", move):
+            if mark is not None and (move is None or not mark.is_of(move)):
                 raise refusal(mark)
             if mark is None:
                 await self.schema.check(connection)
@@ -150,10 +150,10 @@ class MovingSchema:
             yield PostgresExport(self, connection, transaction, frozen=freeze and mark is None)
 
     @asynccontextmanager
-    async def import_(self, move: str) -> AsyncGenerator[PostgresImport]:
+    async def import_(self, move: str, source: str = "") -> AsyncGenerator[PostgresImport]:
         async with self.connection() as connection:
             mark = await self.schema.mark(connection)
-            if mark is not None and mark.state == "moved":
+            if mark is not None and not mark.gives_way(source):
                 raise refusal(mark)
             transaction = await self.begin(connection)
             if mark is not None:
@@ -165,20 +165,28 @@ class MovingSchema:
                 raise StoreNotEmpty(self.address, found)
             await connection.execute(self.sql("clear"))
             await connection.execute(_sql("create_waiting"))
-            yield PostgresImport(self, connection, transaction, move)
+            yield PostgresImport(self, connection, transaction, move, source)
 
     async def own(self, move: str) -> None:
-        await self._end(move, self.unpark)
-
-    async def discard(self, move: str) -> None:
-        await self._end(move, self._empty)
-
-    async def _end(self, move: str, action: Callable[[Connection], Awaitable[None]]) -> None:
         async with self.connection() as connection:
             transaction = await self.begin(connection)
             mark = await self.schema.mark(connection)
-            if mark is not None and (mark.state, mark.move) == ("importing", move):
-                await action(connection)
+            if mark is None:
+                if await self.schema.owned(connection) != move:
+                    raise unknown_move(self.address, move)
+            elif not mark.is_of(move):
+                raise refusal(mark)
+            else:
+                await self.unpark(connection)
+                await self.schema.set_owned(connection, move)
+                await transaction.commit()
+
+    async def discard(self, move: str) -> None:
+        async with self.connection() as connection:
+            transaction = await self.begin(connection)
+            mark = await self.schema.mark(connection)
+            if mark is not None and mark.is_of(move):
+                await self._empty(connection)
                 await transaction.commit()
 
     async def _empty(self, connection: Connection) -> None:
@@ -490,12 +498,13 @@ class PostgresImport(Import):
     """Fills the schema in one transaction, which ends with the mark: a crash leaves an empty store."""
 
     def __init__(
-        self, store: MovingSchema, connection: Connection, transaction: Transaction, move: str
+        self, store: MovingSchema, connection: Connection, transaction: Transaction, move: str, source: str
     ) -> None:
         self._store = store
         self._connection = connection
         self._transaction = transaction
         self._move = move
+        self._source = source
         self._seq = 0
         """Of steps, and of signals."""
 
@@ -538,7 +547,7 @@ class PostgresImport(Import):
             *("placeholders", "dependencies", "names_of_groups", "no_types", "audit_number", "analyze"),
         ):
             await self._connection.execute(self._store.sql(name))
-        await self._store.park(self._connection, IMPORTING, self._move, "")
+        await self._store.park(self._connection, IMPORTING, self._move, self._source)
         await self._transaction.commit()
 
     async def _begin(self, head: Head) -> None:

@@ -95,9 +95,16 @@ class PostgresSchema:
         row = await connection.fetchrow(self.sql(statement("moving", "mark")))
         if row is None:
             return None
-        return StoreMark(
-            state="moved" if row["state"] == MOVED else "importing", move=row["move"], to=row["other"]
-        )
+        if row["state"] == MOVED:
+            return StoreMark(state="moved", move=row["move"], to=row["other"])
+        return StoreMark(state="importing", move=row["move"], source=row["other"], whole=True)
+
+    async def owned(self, connection: Connection) -> str | None:
+        """The last move that the store owned."""
+        return (await self._meta(connection)).get("owned")
+
+    async def set_owned(self, connection: Connection, move: str) -> None:
+        await connection.execute(self.sql(_sql("set_meta")), "owned", move)
 
     async def check_unmarked(self, connection: Connection) -> None:
         mark = await self.mark(connection)
@@ -160,7 +167,7 @@ class PostgresSchema:
 
 def refusal(mark: StoreMark) -> BackendError:
     """What a marked store raises."""
-    return StoreMoved(mark.to) if mark.state == "moved" else StoreUnfinished(mark.move)
+    return StoreMoved(mark.to) if mark.state == "moved" else StoreUnfinished(mark.move, mark.source)
 
 
 def _version(meta: dict[str, str]) -> int | None:

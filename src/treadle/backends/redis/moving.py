@@ -19,7 +19,7 @@ from typing import Any, Final, assert_never
 
 from msgspec import msgpack
 
-from treadle.backend import Export, Import
+from treadle.backend import Export, Import, unknown_move
 from treadle.errors import (
     BackendError,
     StoreMoved,
@@ -118,15 +118,18 @@ def _lua(name: str) -> str:
 
 async def read_mark(link: RedisLink) -> StoreMark | None:
     """The mark of a namespace. What was frozen, and is not any more, is brought back."""
-    fields = (b"part_state", b"part_move", b"part_other", b"part_until")
-    state, move, other, until = await link.command(b"HMGET", link.key("meta"), *fields)
+    fields = (b"part_state", b"part_move", b"part_other", b"part_until", b"part_whole")
+    state, move, other, until, whole = await link.command(b"HMGET", link.key("meta"), *fields)
     if state is None:
         return None
     if state == b"frozen" and await _call(link, "thaw", b"frozen", move, b"1"):
         return None
-    names = {b"frozen": "frozen", b"moved": "moved", b"importing": "importing"}
+    if state == b"importing":
+        return StoreMark(
+            state="importing", move=move.decode(), source=other.decode(), whole=whole is not None
+        )
     return StoreMark(
-        state=names[state],  # type: ignore[arg-type]
+        state="moved" if state == b"moved" else "frozen",
         move=move.decode(),
         to=other.decode(),
         until=float(until),
@@ -151,7 +154,7 @@ def refusal(mark: StoreMark) -> BackendError:
         case "moved":
             return StoreMoved(mark.to)
         case "importing":
-            return StoreUnfinished(mark.move)
+            return StoreUnfinished(mark.move, mark.source)
         case "frozen":
             return StoreUnavailable("the store is being exported, and frozen for that time: try again")
         case _:
@@ -222,7 +225,7 @@ class MovingNamespace:
     async def export(self, *, freeze: float | None, move: str | None) -> AsyncGenerator[RedisExport]:
         async with self.link() as link:
             mark = await read_mark(link)
-            if mark is not None and (mark.state, mark.move) != ("importing", move):
+            if mark is not None and (move is None or not mark.is_of(move)):
                 raise refusal(mark)
             id = secrets.token_hex(8)
             seconds = None
@@ -237,9 +240,11 @@ class MovingNamespace:
                 if mark is None:
                     await _call(link, "thaw", b"frozen", id, b"0")
 
-    async def _park(self, link: RedisLink, state: bytes, move: str, seconds: float = 0.0) -> None:
+    async def _park(
+        self, link: RedisLink, state: bytes, move: str, seconds: float = 0.0, source: str = ""
+    ) -> None:
         while True:
-            answer = await _call(link, "park", state, move, seconds)
+            answer = await _call(link, "park", state, move, seconds, source)
             if answer == 1:
                 return
             if answer != 2:  # another has marked it in this moment
@@ -248,31 +253,33 @@ class MovingNamespace:
                 pass
 
     @asynccontextmanager
-    async def import_(self, move: str) -> AsyncGenerator[RedisImport]:
+    async def import_(self, move: str, source: str = "") -> AsyncGenerator[RedisImport]:
         async with self.link() as link:
             mark = await read_mark(link)
-            if mark is not None and mark.state != "importing":
+            if mark is not None and not mark.gives_way(source):
                 raise refusal(mark)
             if mark is None:
                 await self._check(link)
                 found = await link.run(_EMPTY, on="read")
                 if found:
                     raise StoreNotEmpty(self.address, found.decode())
-                await self._park(link, b"importing", move)
-            else:
-                await _call(link, "take_over", move)
+                await self._park(link, b"importing", move, source=source)
+            elif not await _call(link, "take_over", move, source):
+                raise StoreUnavailable("the store was marked in this moment: try again")
             await _call(link, "clear", move)
             async with self.parked(link) as parked:
                 yield RedisImport(self, link, parked, move)
 
     async def own(self, move: str) -> None:
         async with self.link() as link:
-            await _call(link, "thaw", b"importing", move, b"0")
+            if not await _call(link, "own", move):
+                mark = await read_mark(link)
+                raise unknown_move(self.address, move) if mark is None else refusal(mark)
 
     async def discard(self, move: str) -> None:
         async with self.link() as link:
             mark = await read_mark(link)
-            if mark is not None and (mark.state, mark.move) == ("importing", move):
+            if mark is not None and mark.is_of(move):
                 await _call(link, "clear", move)
                 await _call(link, "thaw", b"importing", move, b"0")
 
@@ -290,8 +297,8 @@ class RedisMoves:
     ) -> AbstractAsyncContextManager[RedisExport]:
         return self._moving.export(freeze=freeze, move=move)
 
-    def import_(self, move: str) -> AbstractAsyncContextManager[RedisImport]:
-        return self._moving.import_(move)
+    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[RedisImport]:
+        return self._moving.import_(move, source)
 
     async def own(self, move: str) -> None:
         await self._moving.own(move)
@@ -566,7 +573,7 @@ class RedisImport(Import):
 
     async def _check(self) -> None:
         mark = await read_mark(self._link)
-        if mark is None or (mark.state, mark.move) != ("importing", self._move):
+        if mark is None or not mark.is_of(self._move):
             raise StoreUnavailable("another import into this store has begun")
 
     async def finish(self) -> None:
@@ -588,7 +595,8 @@ class RedisImport(Import):
             await parked.command(b"HSET", parked.key("audits"), b"first", self._audits[0])
         now = await self._store.now(self._link)
         await parked.command(b"HSET", parked.key("unknown_since"), b"", pack_double(now))
-        await self._check()
+        if not await _call(self._link, "whole", self._move):
+            raise StoreUnavailable("another import into this store has begun")
 
     def _next(self) -> bytes:
         self._numbers += 1

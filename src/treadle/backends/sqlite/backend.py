@@ -490,8 +490,8 @@ class SqliteBackend(SqliteDatabase):
     ) -> AbstractAsyncContextManager[SqliteExport]:
         return self._moving.export(freeze=freeze is not None, move=move)
 
-    def import_(self, move: str) -> AbstractAsyncContextManager[SqliteImport]:
-        return self._moving.import_(move)
+    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[SqliteImport]:
+        return self._moving.import_(move, source)
 
     async def own(self, move: str) -> None:
         await self._moving.own(move)

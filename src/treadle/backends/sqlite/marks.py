@@ -33,12 +33,14 @@ def read_mark(connection: sqlite3.Connection | sqlite3.Cursor) -> StoreMark | No
     if not rows:
         return None
     state, move, to = rows[0]
-    return StoreMark(state="moved" if state == MOVED else "importing", move=move, to=to)
+    if state == MOVED:
+        return StoreMark(state="moved", move=move, to=to)
+    return StoreMark(state="importing", move=move, source=to, whole=True)
 
 
 def refusal(mark: StoreMark) -> BackendError:
     """What a marked store raises."""
-    return StoreMoved(mark.to) if mark.state == "moved" else StoreUnfinished(mark.move)
+    return StoreMoved(mark.to) if mark.state == "moved" else StoreUnfinished(mark.move, mark.source)
 
 
 def check_unmarked(connection: sqlite3.Connection | sqlite3.Cursor) -> None:

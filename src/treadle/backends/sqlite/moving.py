@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar, assert_never
 import msgspec
 from msgspec.structs import asdict
 
-from treadle.backend import Export, Import
+from treadle.backend import Export, Import, unknown_move
 from treadle.base.timing import Clock
 from treadle.errors import BackendError, InputError, StoreNotEmpty, StoreUnavailable
 from treadle.item import Verdict
@@ -139,30 +139,42 @@ class MovingStore:
             await self.run(export.close)
 
     @asynccontextmanager
-    async def import_(self, move: str) -> AsyncGenerator[SqliteImport]:
-        filled = await self.run(lambda: SqliteImport(self, move))
+    async def import_(self, move: str, source: str = "") -> AsyncGenerator[SqliteImport]:
+        filled = await self.run(lambda: SqliteImport(self, move, source))
         try:
             yield filled
         finally:
             await self.run(filled.close)
 
     async def own(self, move: str) -> None:
-        await self.run(lambda: self._end(move, _unpark))
+        await self.run(lambda: self._own(move))
+
+    def _own(self, move: str) -> None:
+        with contextlib.closing(self.connect()) as connection:
+            self.begin(connection)
+            mark = read_mark(connection)
+            if mark is None:
+                if _owned(connection) != move:
+                    raise unknown_move(f"sqlite:///{self.path}", move)
+            elif not mark.is_of(move):
+                raise refusal(mark)
+            else:
+                _unpark(connection)
+                connection.execute(_SQL["set_owned"], (move,))
+                connection.execute("COMMIT")
 
     async def discard(self, move: str) -> None:
-        await self.run(lambda: self._end(move, _empty))
+        await self.run(lambda: self._discard(move))
 
-    def _end(self, move: str, action: Callable[[sqlite3.Connection], None]) -> None:
+    def _discard(self, move: str) -> None:
         if not self.exists():
             return
         with contextlib.closing(self.connect()) as connection:
             self.begin(connection)
             mark = read_mark(connection)
-            if mark is not None and (mark.state, mark.move) == ("importing", move):
-                action(connection)
+            if mark is not None and mark.is_of(move):
+                _empty(connection)
                 connection.execute("COMMIT")
-            else:
-                connection.execute("ROLLBACK")
 
 
 # ---------------------------------------------------------------------------------------------------- parking
@@ -170,6 +182,14 @@ class MovingStore:
 
 def _names(connection: sqlite3.Connection, kind: str) -> list[str]:
     return [name for type, name in connection.execute(_SQL["ours"]).fetchall() if type == kind]
+
+
+def _owned(connection: sqlite3.Connection) -> str | None:
+    """The last move that the file owned."""
+    if "treadle_meta" not in _names(connection, "table"):
+        return None
+    rows = connection.execute(_SQL["owned"]).fetchall()
+    return rows[0][0] if rows else None
 
 
 def _rename(connection: sqlite3.Connection, before: str, after: str) -> None:
@@ -219,7 +239,7 @@ class SqliteExport(Export):
                 self._connection.execute("BEGIN")
             mark = read_mark(self._connection)
             if mark is not None:
-                if (mark.state, mark.move) != ("importing", move):
+                if move is None or not mark.is_of(move):
                     raise refusal(mark)
                 # In this transaction, which is rolled back.
                 _unpark(self._connection)
@@ -492,9 +512,10 @@ _OUTCOME: Final = {"success": 10, "dead": 11, "cancelled": 12}
 class SqliteImport(Import):
     """Fills the file in one transaction, which ends with the mark: a crash leaves an empty store."""
 
-    def __init__(self, store: MovingStore, move: str) -> None:
+    def __init__(self, store: MovingStore, move: str, source: str) -> None:
         self._store = store
         self._move = move
+        self._source = source
         self._connection = store.connect(make=True)
         try:
             self._begin()
@@ -507,9 +528,9 @@ class SqliteImport(Import):
         connection = self._connection
         self._store.begin(connection)
         mark = read_mark(connection)
-        if mark is not None and mark.state == "moved":
-            raise refusal(mark)
         if mark is not None:
+            if not mark.gives_way(self._source):
+                raise refusal(mark)
             _empty(connection)
         apply_schema(connection)
         found = connection.execute(_SQL["in_the_way"], (self._store.clock.now(),)).fetchall()[0][0]
@@ -549,7 +570,7 @@ class SqliteImport(Import):
             tx.run(_SQL[name])
         tx.run(_SQL["no_types"], tx.now)
         tx.run(_SQL["drop_waiting"])
-        _park(self._connection, IMPORTING, self._move, "")
+        _park(self._connection, IMPORTING, self._move, self._source)
         self._connection.execute("COMMIT")
 
     def close(self) -> None:

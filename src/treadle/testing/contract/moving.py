@@ -9,7 +9,14 @@ import pytest
 
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
-from treadle.errors import InputError, StoreMoved, StoreNotEmpty, StoreUnavailable, StoreUnfinished
+from treadle.errors import (
+    BackendError,
+    InputError,
+    StoreMoved,
+    StoreNotEmpty,
+    StoreUnavailable,
+    StoreUnfinished,
+)
 from treadle.item import (
     AuditNote,
     Contribution,
@@ -62,8 +69,8 @@ async def records(backend: Backend, **how: Any) -> list[AnyRecord]:
     return found
 
 
-async def fill(backend: Backend, found: Sequence[AnyRecord], move: str = "m1") -> None:
-    async with backend.import_(move) as filled:
+async def fill(backend: Backend, found: Sequence[AnyRecord], move: str = "m1", source: str = "") -> None:
+    async with backend.import_(move, source) as filled:
         for first in range(0, len(found), 7):
             await filled.write([portable.encode(one) for one in found[first : first + 7]])
         await filled.finish()
@@ -356,7 +363,8 @@ class ImportCases:
         await fill(backend, found, "m2")
         with pytest.raises(StoreUnfinished):
             await backend.orders()
-        await backend.own("m1")  # not this one
+        with pytest.raises(StoreUnfinished):
+            await backend.own("m1")  # not this one
         mark = await backend.mark()
         assert mark is not None
         assert (mark.state, mark.move) == ("importing", "m2")
@@ -364,6 +372,55 @@ class ImportCases:
         assert await backend.mark() is None
         assert await backend.counts(ended=True) == []
         await submit(backend, item("new"))
+
+    @needs("moving")
+    async def test_a_whole_import_gives_way_only_to_its_source(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        """If that store has moved since, it is the only copy. A file stays where it is."""
+        other = await model(subject)
+        await submit(other, item("one"))
+        found = await records(other)
+        await fill(backend, found, "m1")
+        await fill(backend, found, "m2", "sqlite:////old")
+        for source in ("", "sqlite:////other"):
+            with pytest.raises(StoreUnfinished, match="sqlite:////old") as caught:
+                async with backend.import_("m3", source):
+                    pytest.fail("it began")
+            assert (caught.value.move, caught.value.source) == ("m2", "sqlite:////old")
+        await fill(backend, found, "m4", "sqlite:////old")
+        mark = await backend.mark()
+        assert mark is not None
+        assert (mark.move, mark.source, mark.whole) == ("m4", "sqlite:////old", True)
+        await backend.own("m4")
+        assert (await state(backend, "one")).status == "ready"
+
+    @needs("moving")
+    async def test_an_import_that_is_not_whole_gives_way_and_cannot_be_owned(self, backend: Backend) -> None:
+        """It is a part of what another store still holds."""
+        async with backend.import_("m1", "sqlite:////old"):
+            pass
+        with pytest.raises(BackendError):
+            await backend.own("m1")
+        async with backend.import_("m2", "sqlite:////other") as filled:
+            await filled.finish()
+        await backend.own("m2")
+
+    @needs("moving")
+    async def test_only_what_was_imported_can_be_owned(self, backend: Backend) -> None:
+        """Again, if it was the last one. A store that was made anew does not know it."""
+        with pytest.raises(BackendError, match="holds nothing of move m1"):
+            await backend.own("m1")
+        for move in ("m1", "m2"):
+            async with backend.import_(move) as filled:
+                await filled.finish()
+            await backend.own(move)
+            await backend.own(move)
+        await submit(backend, item("one"))
+        await backend.own("m2")
+        with pytest.raises(BackendError, match="holds nothing of move m1"):
+            await backend.own("m1")
+        assert (await state(backend, "one")).status == "ready"
 
     @needs("moving")
     async def test_a_newer_form_is_refused(self, backend: Backend) -> None:

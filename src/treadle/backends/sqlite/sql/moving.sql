@@ -14,6 +14,13 @@ CREATE TABLE IF NOT EXISTS treadle_part (
 -- :name set_mark
 INSERT OR REPLACE INTO treadle_part (part, state, move, other) VALUES ('*', ?, ?, ?)
 
+-- The last move that the file owned.
+-- :name owned
+SELECT value FROM treadle_meta WHERE name = 'owned'
+
+-- :name set_owned
+INSERT OR REPLACE INTO treadle_meta (name, value) VALUES ('owned', ?)
+
 -- :name drop_part
 DROP TABLE IF EXISTS treadle_part
 

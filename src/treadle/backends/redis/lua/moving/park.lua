@@ -1,5 +1,6 @@
 -- Take the keys of a namespace out of sight, and say why. See moving.py.
--- KEYS: all keys, then the names that they have meanwhile; `meta`, `stages`.  ARGV: state, move, seconds of a freeze
+-- KEYS: all keys, then the names that they have meanwhile; `meta`, `stages`.  ARGV: state, move, seconds of a freeze,
+-- the address of the store that an import comes from
 -- Answers 1, also if it was done before; 2 if a large submission must be unfolded before; 0 if another mark is there.
 
 local half = (#KEYS - 2) / 2
@@ -18,6 +19,6 @@ for i = 1, half do
   redis.call('RPUSH', KEYS[i], 'see meta')
 end
 local time = redis.call('TIME')
-redis.call('HSET', meta, 'part_state', ARGV[1], 'part_move', ARGV[2], 'part_other', '',
+redis.call('HSET', meta, 'part_state', ARGV[1], 'part_move', ARGV[2], 'part_other', ARGV[4],
   'part_until', string.format('%.6f', time[1] + time[2] / 1000000 + ARGV[3]))
 return 1
