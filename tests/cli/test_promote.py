@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import sqlite3
 import time
 from pathlib import Path
 
@@ -85,14 +87,23 @@ def test_a_promotion_says_what_is_in_the_way(store: Store, tmp_path: Path) -> No
     """In a line, with the exit code of its kind. Nothing is changed."""
     store.fill(_fill)
     new = f"sqlite:///{tmp_path / 'new.db'}"
+    (tmp_path / "empty.db").touch()
+    with contextlib.closing(sqlite3.connect(tmp_path / "foreign.db")) as foreign:
+        foreign.execute("create table mine (x)")
     for arguments, code, word in (
         ((store.url, store.url), 2, "the same"),
         ((store.url, "mysql://x/y"), 2, "not a backend URL"),
-        ((store.url, "memory://"), 0, ""),
+        ((store.url, "memory://"), 2, "ends with this process"),
+        (("memory://", new), 2, "ends with this process"),
+        ((f"sqlite:///{tmp_path / 'typo.db'}", new), 1, "there is no store in"),
+        ((f"sqlite:///{tmp_path / 'empty.db'}", new), 1, "there is no store in"),
+        ((f"sqlite:///{tmp_path / 'foreign.db'}", new), 1, "has no schema"),
     ):
-        if code:
-            refused = call("promote", *arguments)
-            assert (refused.code, word in refused.err) == (code, True), refused
+        refused = call("promote", *arguments)
+        assert (refused.code, word in refused.err) == (code, True), refused
+    assert not (tmp_path / "typo.db").exists()
+    assert not (tmp_path / "new.db").exists()
+    assert (tmp_path / "empty.db").stat().st_size == 0
     assert call("promote", store.url, new, "--give-up").out == "there was nothing to give up\n"
 
     async def live(app: Treadle) -> None:
@@ -102,6 +113,15 @@ def test_a_promotion_says_what_is_in_the_way(store: Store, tmp_path: Path) -> No
     refused = call("promote", store.url, new)
     assert (refused.code, "workers are running: w1" in refused.err) == (1, True)
     assert store.call("list").code == 0
+
+
+def test_nothing_is_imported_into_the_memory_of_a_command(store: Store, tmp_path: Path) -> None:
+    """It would be gone at once."""
+    file = tmp_path / "shop.records"
+    store.fill(_fill)
+    assert store.call("export", str(file)).code == 0
+    refused = call("import", str(file), "--url", "memory://")
+    assert (refused.code, "ends with this process" in refused.err) == (2, True), refused
 
 
 @pytest.mark.usefixtures("processes")

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from treadle.backend import Backend, Export, Import, check_capable, store_name
+from treadle.backend import Backend, Export, Import, check_capable, is_in_memory, store_name
 from treadle.base.wording import listed
 from treadle.errors import BackendError, InputError, StoreMoved, StoreUnavailable, StoreUnfinished
 from treadle.item import AuditNote
@@ -70,6 +70,7 @@ async def import_from(
 ) -> Promoted:
     """Fill an empty store from a file: all of it, or nothing."""
     check_capable(backend, "moving")
+    _check_kept(backend)
     move = _new_move()
     records = RecordFile(file)
 
@@ -100,10 +101,14 @@ async def promote(
     """Let another store own all that one holds. Repeat it after a crash: it begins anew, or does the rest."""
     check_capable(old, "moving")
     check_capable(new, "moving")
+    _check_kept(old)
+    _check_kept(new)
     _check_different(old, new)
     mark = await old.mark()
     if mark is not None:
         return await _finish(old, new, mark)
+    async with old.export():
+        pass  # it raises if there is no store: `open` would make one
     await _check_ready(old, new, skew)
     move, address = _new_move(), store_name(new)
     async with old.export(freeze=FREEZE) as export:
@@ -162,6 +167,11 @@ async def _finish(old: Backend, new: Backend, mark: StoreMark) -> Promoted:
             "Restore it from its backup. What the old store held is still there, under names with `parked`"
         ) from error
     return Promoted({}, {}, "", finished=True)
+
+
+def _check_kept(backend: Backend) -> None:
+    if is_in_memory(backend):
+        raise InputError("memory:// ends with this process: nothing can be moved out of it, or into it")
 
 
 def _check_different(old: Backend, new: Backend) -> None:

@@ -85,14 +85,15 @@ class MovingStore:
         return usable_path(self._given)
 
     def exists(self) -> bool:
-        return self.path.exists()
+        """A file of no bytes is none yet: to look into it would make one of it."""
+        return self.path.exists() and self.path.stat().st_size > 0
 
     def connect(self, *, make: bool = False) -> sqlite3.Connection:
         path = self.path
         if make:
             create_file(path)
-        elif not path.exists():
-            raise BackendError(f"there is no file {path}")
+        elif not self.exists():
+            raise BackendError(f"there is no store in {path}")
         connection = retry_while_locked(lambda: connect(path, self._durability), path, self._patience)
         connection.execute(_SQL["keep_references"])
         return connection
