@@ -83,11 +83,13 @@ class MovingSchema:
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
-        """A connection without timeouts; errors as treadle's."""
+        """A connection without timeouts; errors as treadle's. Its commits are on the disk: a mark that a crash of
+        the server undoes would leave two owners, or none."""
         try:
             connection = await self._connect()
             try:
                 await connection.execute(_sql("no_timeouts"))
+                await connection.execute(_sql("durable"))
                 yield connection
             finally:
                 if not connection.is_closed():

@@ -480,7 +480,7 @@ class SqliteBackend(SqliteDatabase):
 
     @property
     def _moving(self) -> MovingStore:
-        return MovingStore(self._path, self._clock, self._durability, self._patience)
+        return MovingStore(self._path, self._clock, self._patience)
 
     async def mark(self) -> StoreMark | None:
         return await self._moving.mark()

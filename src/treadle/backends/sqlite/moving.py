@@ -5,7 +5,8 @@ A mark takes the tables out of sight: in one transaction with the mark they get 
 nothing has to look for a mark before it writes. `marks.py` then says why. What reads parked tables gives them
 their names back in a transaction that is rolled back.
 
-Each of these has a connection of its own, on a thread at a time.
+Each of these has a connection of its own, on a thread at a time. Its commits are on the disk, whatever
+`durability` says: a mark that a loss of power undoes would leave two owners, or none.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from treadle.store.rules.limits import LimitState, idle_at
 from treadle.store.rules.orders import read_order
 from treadle.store.rules.submission import Dependencies, is_tolerant
 
-from .connection import Durability, connect, create_file, is_busy, retry_while_locked, translated, usable_path
+from .connection import connect, create_file, is_busy, retry_while_locked, translated, usable_path
 from .dependencies import WaitingItem, find_known, store_dependencies
 from .marks import IMPORTING, MOVED, read_mark, refusal
 from .records import decode_histogram, encode_histogram
@@ -74,10 +75,9 @@ PORTION: Final = 1000
 class MovingStore:
     """What the verbs of a move need to know about a file."""
 
-    def __init__(self, path: str | Path, clock: Clock, durability: Durability, patience: float) -> None:
+    def __init__(self, path: str | Path, clock: Clock, patience: float) -> None:
         self._given = path
         self.clock = clock
-        self._durability: Durability = durability
         self._patience = patience
 
     @property
@@ -94,7 +94,7 @@ class MovingStore:
             create_file(path)
         elif not self.exists():
             raise BackendError(f"there is no store in {path}")
-        connection = retry_while_locked(lambda: connect(path, self._durability), path, self._patience)
+        connection = retry_while_locked(lambda: connect(path, "full"), path, self._patience)
         connection.execute(_SQL["keep_references"])
         return connection
 

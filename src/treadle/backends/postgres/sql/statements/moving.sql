@@ -21,6 +21,11 @@ set local lock_timeout to '{seconds}s'
 select pg_catalog.set_config(s.name, '0', false) from pg_catalog.pg_settings s
 where s.name in ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
 
+-- Also of the session.
+-- :name durable
+select pg_catalog.set_config('synchronous_commit', 'on', false)
+where pg_catalog.current_setting('synchronous_commit') in ('off', 'local', 'remote_write')
+
 -- :name rename
 alter schema "{before}" rename to "{after}"
 
