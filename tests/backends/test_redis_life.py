@@ -27,6 +27,7 @@ from treadle.backends.redis.connector import RedisConnector, info_fields
 from treadle.backends.redis.schema import VERSION
 from treadle.errors import AccessDenied, SchemaError, StoreUnavailable, UnsupportedError
 from treadle.item import Wake
+from treadle.store.portable import encode
 from treadle.testing.clock import ManualClock
 from treadle.testing.contract.build import item, submit
 from treadle.testing.contract.moving import fill, items_of, records
@@ -353,6 +354,37 @@ async def test_the_documented_rules_are_enough_to_promote(server: ValkeyServer) 
         mark = await backend.mark()
         assert mark is not None
         assert (mark.state, mark.to) == ("moved", "postgresql://db/shop")
+
+
+async def _move(url: str) -> None:
+    """One into a store, and out of it."""
+    async with opened(url) as backend:
+        async with backend.import_("m1", "sqlite:////old") as filled:
+            await filled.write(
+                [encode(one) for one in await records(MemoryBackend(ManualClock(time.time())))]
+            )
+            await filled.finish()
+        await backend.own("m1")
+        async with backend.export(freeze=60) as export:
+            await export.move("m2", "sqlite:////new")
+
+
+async def test_marks_are_on_the_disk(server: ValkeyServer, caplog: pytest.LogCaptureFixture) -> None:
+    """That an import is whole, and the decision: a server that forgets them leaves two owners, or none."""
+    await _move(server.url)
+    assert "cmdstat_waitaof:calls=2," in server.call("INFO", "commandstats").decode()
+    assert caplog.records == []
+
+
+async def test_a_server_that_writes_no_file_is_warned_of(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The mark is there all the same."""
+    server.call("CONFIG", "SET", "appendonly", "no")
+    await _move(server.url)
+    found = [one.message for one in caplog.records if "a crash may undo that step" in one.message]
+    assert len(found) == 2
+    assert "appendonly is disabled" in found[0]
 
 
 # -- the network -----------------------------------------------------------------------------------------

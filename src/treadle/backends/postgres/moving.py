@@ -83,8 +83,8 @@ class MovingSchema:
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
-        """A connection without timeouts; errors as treadle's. Its commits are on the disk: a mark that a crash of
-        the server undoes would leave two owners, or none."""
+        """A connection without timeouts; errors as treadle's. Its commits are on the disk: a mark that a crash
+        of the server undoes would leave two owners, or none."""
         try:
             connection = await self._connect()
             try:

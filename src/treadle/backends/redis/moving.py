@@ -9,6 +9,7 @@ Keys that are frozen come back by themselves: the first process that meets them 
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -86,6 +87,8 @@ DEFAULT_FREEZE: Final = 30.0
 """Seconds for which an export keeps the keys of a store frozen, after each read."""
 JUST_THAWED: Final = 60.0
 """Seconds after which a script has failed for another reason."""
+DISK_MS: Final = 5000
+"""How long a mark may take until it is on the disk."""
 PORTION: Final = 1000
 ITEMS: Final = 100
 """Items that one script stores."""
@@ -104,6 +107,8 @@ _CONTRIBUTED, _FINAL, _HAS_VALUE, _HAS_CLOSER, _HAS_KEEP = 1, 2, 4, 8, 16
 _BEGUN, _ROW_CONTRIBUTED, _UNRELEASED, _FAILED, _OVERDUE, _HOLDS_LANE = 1, 2, 4, 8, 16, 128
 _SUSPENDED, _HAS_STEPS, _HAS_RECORDS = 1 << 15, 1 << 14, 1 << 13
 _NO_TOKEN: Final = bytes(8)
+
+log = logging.getLogger("treadle.redis")
 
 _encode: Final = msgpack.Encoder().encode
 _decode_ids: Final = msgpack.Decoder(tuple[str, ...]).decode
@@ -173,6 +178,22 @@ async def _call(link: RedisLink, script: str, *arguments: Argument) -> Any:
     keys = [link.key(name) for name in names] + [link.key(FOLDER + name) for name in names]
     keys += [link.key("meta"), link.key("stages")]
     return await link.command(b"EVAL", _lua(script), len(keys), *keys, *arguments)
+
+
+async def _written(link: RedisLink) -> None:
+    """Wait until the mark that this link has just set is on the disk, and warn if that cannot be known: the
+    mark cannot be taken back."""
+    try:
+        answer = await link.command(b"WAITAOF", 1, 0, DISK_MS)
+        why = "" if answer[0] else f"it is not after {DISK_MS / 1000:.0f} s"
+    except BackendError as error:
+        why = str(error)
+    if why:
+        log.warning(
+            "is this step of the move on the disk of the server? %s. Until its data is saved (BGSAVE), a "
+            "crash may undo that step",
+            why,
+        )
 
 
 class MovingNamespace:
@@ -352,6 +373,7 @@ class RedisExport(Export):
     async def move(self, move: str, to: str) -> None:
         if not self._may_move or not await _call(self._link, "move", self._freeze, move, to):
             raise StoreUnavailable("the freeze has ended: the store is in use again")
+        await _written(self._link)
 
     async def _all(self) -> AsyncIterator[AnyRecord]:
         parked = self._parked
@@ -597,6 +619,7 @@ class RedisImport(Import):
         await parked.command(b"HSET", parked.key("unknown_since"), b"", pack_double(now))
         if not await _call(self._link, "whole", self._move):
             raise StoreUnavailable("another import into this store has begun")
+        await _written(self._link)
 
     def _next(self) -> bytes:
         self._numbers += 1
