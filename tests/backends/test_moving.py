@@ -295,6 +295,25 @@ async def test_a_freeze_has_what_it_waited_for(postgres_url: str) -> None:
     await backend.close()
 
 
+async def test_a_promotion_that_another_one_was_faster_than_learns_where_the_work_is(
+    postgres_url: str,
+) -> None:
+    """It waited for the locks of the other, and the schema was gone."""
+    backend = store(postgres_url)
+    await backend.open()
+    async with backend.export(freeze=60) as export:
+        second = asyncio.create_task(records(backend, freeze=60))
+        other: Any = await asyncpg.connect(postgres_url)
+        waiting = "select 1 from pg_locks where not granted and relation = 'shop.item'::regclass"
+        while not await other.fetchval(waiting):  # noqa: ASYNC110  the server tells no one
+            await asyncio.sleep(0.01)
+        await other.close()
+        await export.move("m1", "elsewhere")
+    with pytest.raises(StoreMoved):
+        await second
+    await backend.close()
+
+
 async def test_all_callers_learn_that_a_store_is_frozen(valkey_url: str) -> None:
     """Also those that ask at the same time."""
     backend = store(valkey_url)

@@ -83,8 +83,8 @@ class MovingSchema:
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
-        """A connection without timeouts; errors as treadle's. Its commits are on the disk: a mark that a crash
-        of the server undoes would leave two owners, or none."""
+        """A connection without timeouts; errors as treadle's. Its commits are on the disk: a mark that a
+        crash undoes would leave two owners, or none."""
         try:
             connection = await self._connect()
             try:
@@ -114,7 +114,14 @@ class MovingSchema:
         """Take the locks. No statement before this in the transaction may take a snapshot: what commits until
         the locks are there would be missing in it."""
         await connection.execute(text("moving", "lock_wait", seconds=str(LOCK_SECONDS)))
-        await connection.execute(self.sql("freeze"))
+        try:
+            await connection.execute(self.sql("freeze"))
+        except asyncpg.UndefinedTableError as error:
+            # Another move that had the locks has taken the schema out of sight.
+            mark = await self.mark()
+            if mark is None:
+                raise
+            raise refusal(mark) from error
 
     async def park(self, connection: Connection, state: int, move: str, to: str) -> None:
         """Take the schema out of sight, and say why, in the open transaction."""
