@@ -226,7 +226,7 @@ async def kill_at(step: int, kinds: tuple[str, str], request: pytest.FixtureRequ
     return was_killed
 
 
-STEPS = range(1, 16)
+STEPS = range(1, 17)
 
 
 @pytest.mark.usefixtures("processes")
