@@ -5,8 +5,8 @@ A mark takes the tables out of sight: in one transaction with the mark they get 
 nothing has to look for a mark before it writes. `marks.py` then says why. What reads parked tables gives them
 their names back in a transaction that is rolled back.
 
-Each of these has a connection of its own, on a thread at a time. Its commits are on the disk, whatever
-`durability` says: a mark that a loss of power undoes would leave two owners, or none.
+Each of these has a connection of its own, on a thread at a time. Its commits are on the disk, also with
+`durability="normal"`: a mark that a loss of power undoes would leave two owners, or none.
 """
 
 from __future__ import annotations
