@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, Final, Literal, TypeAlias
+from typing import Annotated, Any, BinaryIO, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from treadle.errors import InputError
@@ -38,11 +38,28 @@ from treadle.records import AuditEntry, BacklogSample, ScheduleRun, Stat
 
 from .rules.records import COUNTERS, stat_of
 from .rules.settlement import KEPT_ATTEMPTS, Counters, after_loss, lost_attempt
+from .rules.times import HELD
 
 VERSION: Final = 1
 """Of the form. A store that gets a newer one refuses it."""
 
 OpenStatus: TypeAlias = Literal["blocked", "scheduled", "ready", "success", "dead", "cancelled"]
+
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Whole: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]
+Number: TypeAlias = Annotated[int, Meta(ge=0, le=2**47)]
+"""Of items, groups, places and audit entries. Scripts of Redis count on from the last one, in six bytes."""
+Token: TypeAlias = Annotated[int, Meta(ge=0, le=2**62)]
+Priority: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Counts: TypeAlias = Annotated[tuple[Whole, ...], Meta(min_length=len(COUNTERS), max_length=len(COUNTERS))]
+_FAR: Final = 2.0**40
+"""Later than the year 9999, and twice as long."""
+Instant: TypeAlias = Annotated[float, Meta(ge=-_FAR, le=_FAR)]
+Due: TypeAlias = Annotated[float, Meta(ge=-_FAR, le=_FAR * HELD)]
+Duration: TypeAlias = Annotated[float, Meta(ge=0, le=_FAR)]
+Amount: TypeAlias = Annotated[float, Meta(ge=-(2.0**63), le=2.0**63)]
+"""A finite number."""
 
 
 class Portable(
@@ -57,15 +74,15 @@ class Head(Portable, tag="head", kw_only=True):
     version: int = VERSION
     store: str
     """The kind of the store, for people."""
-    at: float
+    at: Instant
     """The store's clock, when it was exported."""
-    number: int
+    number: Number
     """The last number of an item."""
-    place: int
+    place: Number
     """The last place in a line."""
-    token: int
+    token: Token
     """No token of the importing store may be this one, or smaller."""
-    orders: int
+    orders: Whole
     """The version of the orders."""
     workers: tuple[str, ...] = ()
     """Workers that were alive. They are not imported."""
@@ -74,11 +91,11 @@ class Head(Portable, tag="head", kw_only=True):
 class PortableAttempt(Struct, array_like=True, frozen=True, gc=False):
     """An entry of a history. The texts are bytes: they may hold lone surrogates."""
 
-    attempt: int
+    attempt: Count
     error_type: bytes
     message: bytes
     traceback: bytes
-    at: float
+    at: Instant
     worker: str
     release: str
 
@@ -87,28 +104,28 @@ class PortableStep(Struct, array_like=True, frozen=True, gc=False):
     name: str
     kind: StepKind
     value: bytes | None
-    took: float
+    took: Amount
     undo: bytes | None
     signal: str
     over: bool
-    until: float | None
-    at: float
-    attempt: int
-    times: int
+    until: Instant | None
+    at: Instant
+    attempt: Count
+    times: Count
 
 
 class PortableItem(Portable, tag="item", kw_only=True):
     """An item in any state but `running`."""
 
-    number: int
+    number: Number
     id: str
     tenant: str
     type: str
     queue: str
     lane: str = ""
-    priority: int = 0
-    attempts: int | None = None
-    group: int
+    priority: Priority = 0
+    attempts: Whole | None = None
+    group: Number
     """The number of its group: its own for a root."""
     group_id: str = ""
     """Empty for a root."""
@@ -120,11 +137,11 @@ class PortableItem(Portable, tag="item", kw_only=True):
     """It answers for the key: no later item has taken it over."""
     changed_by: tuple[str, ...] = ()
     """See `KeyHolder` in the rules of submission."""
-    queued_at: float
-    keep: float
-    keep_dead: float | None = None
+    queued_at: Instant
+    keep: Duration
+    keep_dead: Duration | None = None
     after: tuple[str, ...] = ()
-    need: int = 0
+    need: Count = 0
     any_end: bool = False
     """Any end of a prerequisite counts."""
     contributes: bool = True
@@ -134,25 +151,25 @@ class PortableItem(Portable, tag="item", kw_only=True):
 
     status: OpenStatus
     verdict: Verdict | None = None
-    place: int = 0
+    place: Number = 0
     """Its place in its line, for a ready item, or for a scheduled one that keeps it."""
-    due: float
+    due: Due
     """As stored: while it is held, multiplied by `HELD` in the rules of times."""
-    ready_at: float | None = None
-    deadline: float | None = None
-    claimed_at: float | None = None
-    started_at: float | None = None
-    ended_at: float | None = None
+    ready_at: Instant | None = None
+    deadline: Instant | None = None
+    claimed_at: Instant | None = None
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
     worker: str | None = None
     """The worker that ended it."""
-    attempt: int = 0
-    failures: int = 0
-    losses: int = 0
-    deferrals: int = 0
-    redrives: int = 0
+    attempt: Count = 0
+    failures: Count = 0
+    losses: Count = 0
+    deferrals: Count = 0
+    redrives: Count = 0
     holds_lane: bool = False
     suspended: bool = False
-    met: int = 0
+    met: Count = 0
     """For an open item with prerequisites: how many have counted."""
     pending: tuple[str, ...] = ()
     """The names in `after` that are open, in the order of their bytes."""
@@ -173,8 +190,8 @@ class PortableItem(Portable, tag="item", kw_only=True):
     signal_keys: tuple[tuple[str, str], ...] = ()
     """Names and keys of all signals that had a key, in the order of their bytes."""
     progress: bytes | None = None
-    progress_at: float | None = None
-    chunks: tuple[tuple[int, float, bytes], ...] = ()
+    progress_at: Instant | None = None
+    chunks: tuple[tuple[Count, Instant, bytes], ...] = ()
     """Numbers, instants and values."""
     logs: tuple[bytes, ...] = ()
     """What its last attempts have logged, the last one last."""
@@ -183,20 +200,20 @@ class PortableItem(Portable, tag="item", kw_only=True):
 class PortableGroup(Portable, tag="group", kw_only=True):
     """A group that has had a second member, or a value that is not its root's result."""
 
-    number: int
+    number: Number
     id: str
     tenant: str
     type: str
-    open: int = 0
-    total: int = 1
-    failed: int = 0
-    cancelled: int = 0
-    version: int = 0
+    open: Count = 0
+    total: Count = 1
+    failed: Count = 0
+    cancelled: Count = 0
+    version: Whole = 0
     final: bool = False
-    keep: float | None = None
+    keep: Duration | None = None
     """None: no member has joined yet."""
-    ended_at: float | None = None
-    outer: int | None = None
+    ended_at: Instant | None = None
+    outer: Number | None = None
     value: bytes | None = None
 
 
@@ -204,29 +221,29 @@ class PortableOrder(Portable, tag="order", kw_only=True):
     """An order of an operator. `body`: see `order_bytes` in the rules of orders."""
 
     body: bytes
-    at: float
+    at: Instant
 
 
 class PortableSchedule(Portable, tag="schedule", kw_only=True):
     name: str
-    next_at: float | None = None
+    next_at: Instant | None = None
     spec: bytes = b""
     paused: bool = False
-    last_at: float | None = None
-    seen_at: float = 0.0
+    last_at: Instant | None = None
+    seen_at: Instant = 0.0
 
 
 class PortableRemoval(Portable, tag="removed_schedule", kw_only=True):
     name: str
-    at: float
+    at: Instant
 
 
 class PortableRun(Portable, tag="run", kw_only=True):
     """A run of a schedule."""
 
     name: str
-    at: float
-    fired_at: float
+    at: Instant
+    fired_at: Instant
     id: str | None = None
     tenant: str | None = None
     error: str = ""
@@ -237,59 +254,59 @@ class PortableLimit(Portable, tag="limit", kw_only=True):
 
     name: str
     algorithm: Literal["token_bucket", "fixed_window", "sliding_window"]
-    at: float
-    used: float
-    before: float = 0.0
-    limit: int | None = None
-    window: float | None = None
+    at: Instant
+    used: Amount
+    before: Amount = 0.0
+    limit: Whole | None = None
+    window: Duration | None = None
 
 
 class PortableKey(Portable, tag="claimed_key", kw_only=True):
     key: str
     tenant: str
     owner: str
-    until: float
+    until: Instant
 
 
 class PortableRelease(Portable, tag="release", kw_only=True):
     """When the first worker of a release began."""
 
     name: str
-    began: float
+    began: Instant
 
 
 class PortableStat(Portable, tag="stat", kw_only=True):
     """What workers counted in a span of this many seconds. `counts`: in the order of `COUNTERS` in the rules
     of records. Histograms have no zeros at their ends."""
 
-    step: int
-    at: float
+    step: Count
+    at: Instant
     type: str
     queue: str
-    counts: tuple[int, ...]
-    wait: tuple[int, ...] = ()
-    run: tuple[int, ...] = ()
+    counts: Counts
+    wait: tuple[Whole, ...] = ()
+    run: tuple[Whole, ...] = ()
 
 
 class PortableSample(Portable, tag="sample", kw_only=True):
-    step: int
-    at: float
+    step: Count
+    at: Instant
     queue: str
-    samples: int
-    ready: float
-    running: float
-    oldest: float
+    samples: Whole
+    ready: Amount
+    running: Amount
+    oldest: Amount
     estimated: bool = False
 
 
 class PortableAudit(Portable, tag="audit", kw_only=True):
-    no: int
-    at: float
+    no: Number
+    at: Instant
     actor: str
     verb: str
     tenant: str | None = None
     ids: tuple[str, ...] = ()
-    count: int = 0
+    count: Whole = 0
     about: str = ""
     reason: str = ""
     address: str = ""
