@@ -44,6 +44,19 @@ def test_a_file_fills_an_empty_store(store: Store, tmp_path: Path) -> None:
     assert (again.code, "is not empty, it has items" in again.err) == (1, True)
 
 
+@pytest.mark.parametrize("kind", ["postgres_url", "valkey_url"])
+def test_so_it_fills_a_store_that_has_no_schema(
+    kind: str, store: Store, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """It makes it, on each server."""
+    store.fill(_fill)
+    file, other = tmp_path / "shop.records", request.getfixturevalue(kind)
+    assert store.call("export", str(file)).code == 0
+    done = call("import", str(file), "--url", other)
+    assert done.code == 0, done.err
+    assert _ids(other) == _ids(store.url)
+
+
 @pytest.mark.parametrize(
     ("damage", "word"),
     [

@@ -141,12 +141,12 @@ class RedisBackend(
                 await self._link.stop()
                 raise
 
-    async def _check_store(self, link: RedisLink) -> None:
+    async def _check_store(self, link: RedisLink, make: bool = False) -> None:
         if not self._is_heartbeat:
             await check_rights(link)
         await check_unmarked(link)
         if not self._is_heartbeat:
-            await check_schema(link, make=self.apply_schema)
+            await check_schema(link, make=make or self.apply_schema)
 
     async def _why_failed(self, damage: RedisDamage) -> BackendError | None:
         """Why a script has failed that should not: the store is marked, or keys are missing."""

@@ -202,7 +202,7 @@ class MovingNamespace:
     def __init__(
         self,
         new_link: Callable[[str], RedisLink],
-        check: Callable[[RedisLink], Awaitable[None]],
+        check: Callable[[RedisLink, bool], Awaitable[None]],
         now: Callable[[RedisLink], Awaitable[float]],
         unfold: RedisScript,
         address: str,
@@ -251,7 +251,7 @@ class MovingNamespace:
             id = secrets.token_hex(8)
             seconds = None
             if mark is None:
-                await self._check(link)
+                await self._check(link, False)
                 seconds = DEFAULT_FREEZE if freeze is None else freeze
                 await self._park(link, b"frozen", id, seconds)
             try:
@@ -280,7 +280,7 @@ class MovingNamespace:
             if mark is not None and not mark.gives_way(source):
                 raise refusal(mark)
             if mark is None:
-                await self._check(link)
+                await self._check(link, True)
                 found = await link.run(_EMPTY, on="read")
                 if found:
                     raise StoreNotEmpty(self.address, found.decode())
