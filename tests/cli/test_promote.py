@@ -6,6 +6,7 @@ import contextlib
 import signal
 import sqlite3
 import time
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,20 @@ from tests.cli.conftest import Store
 from tests.cli.looked_at import report, send
 from tests.cli.test_fleet import beat
 from treadle import Treadle
-from treadle.store.portable import END
+from treadle.store.portable import FileWriter
 
 
 async def _fill(app: Treadle) -> None:
     await app.enqueue_many([send(number) for number in range(30)])
     await app.enqueue(report("monday"), id="one", key="k", delay=3600)
+
+
+def _file(*records: bytes) -> bytes:
+    file = BytesIO()
+    writer = FileWriter(file)
+    writer.write(records)
+    writer.end()
+    return file.getvalue()
 
 
 def _ids(url: str) -> set[str]:
@@ -63,7 +72,9 @@ def test_so_it_fills_a_store_that_has_no_schema(
         (lambda data: b"{}", "no file that `treadle export` has written"),
         (lambda data: data[: len(data) // 2], "ends in the middle"),
         (lambda data: data[:-32] + b"0" * 32, "damaged"),
-        (lambda data: data[:8] + END + data[-32:], "no records"),
+        (lambda data: data[:30] + bytes((data[30] ^ 1,)) + data[31:], "damaged"),
+        (lambda data: data + data, "damaged"),
+        (lambda data: _file(), "no records"),
     ],
 )
 def test_a_file_that_is_not_whole_is_refused(store: Store, tmp_path: Path, damage: object, word: str) -> None:

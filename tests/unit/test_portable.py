@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from io import BytesIO
 from typing import Any
 
 import msgspec
@@ -9,6 +11,7 @@ import pytest
 
 from treadle.errors import InputError
 from treadle.store import portable
+from treadle.store.portable import END, MAGIC, FileReader, FileWriter
 
 HEAD: dict[str, Any] = {
     "kind": "head",
@@ -66,3 +69,51 @@ def test_numbers_that_no_store_holds_are_refused(whole: dict[str, Any], field: s
     """The script of one store would count up to them without an end. The field is named."""
     with pytest.raises(InputError, match=field):
         portable.decode(pack({**whole, field: value}))
+
+
+# ------------------------------------------------------------------------------------------------------ files
+
+
+def written(*found: bytes) -> bytes:
+    file = BytesIO()
+    writer = FileWriter(file)
+    writer.write(found)
+    writer.end()
+    return file.getvalue()
+
+
+def read(data: bytes) -> list[bytes]:
+    reader, found = FileReader(BytesIO(data)), list[bytes]()
+    while portion := reader.read(2):
+        found += portion
+    return found
+
+
+def test_a_file_has_what_was_written() -> None:
+    """Records of each length, also a long one."""
+    for found in ([], [b"a"], [b"a", b"bc", b"x" * 3_000_000]):
+        assert read(written(*found)) == found
+
+
+def test_each_byte_of_a_file_counts() -> None:
+    """One that is changed anywhere, is left out, or follows, is noticed. Also in the head."""
+    whole = written(pack(HEAD), pack(ITEM))
+    for place in range(len(whole)):
+        changed = whole[:place] + bytes((whole[place] ^ 1,)) + whole[place + 1 :]
+        for data in (changed, whole[:place]):
+            with pytest.raises(InputError, match=r"no file|ends in the middle|damaged"):
+                read(data)
+    for more in (b"x", whole):
+        with pytest.raises(InputError, match="follows its end"):
+            read(whole + more)
+
+
+def test_a_length_takes_no_memory_before_it_is_read() -> None:
+    """It may be that of four gibibytes, in a file of a few bytes."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="ends in the middle"):
+            read(MAGIC + b"\xff" * len(END) + b"abc")
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()

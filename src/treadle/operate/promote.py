@@ -19,7 +19,7 @@ from treadle.errors import BackendError, InputError, StoreMoved, StoreUnavailabl
 from treadle.item import AuditNote
 from treadle.records import StoreMark
 from treadle.store import portable
-from treadle.store.portable import MAGIC, AnyRecord, Head, PortableAudit, RecordFile, Tally, write_records
+from treadle.store.portable import AnyRecord, FileReader, FileWriter, Head, PortableAudit, Tally
 
 PORTION: Final = 1000
 FREEZE: Final = 120.0
@@ -54,14 +54,13 @@ class _Copied(NamedTuple):
 async def export_to(backend: Backend, file: BinaryIO, progress: Progress) -> Promoted:
     """Write all that a store holds. It may go on meanwhile, except on Redis."""
     check_capable(backend, "moving")
-    file.write(MAGIC)
-    tally = Tally()
+    writer, tally = FileWriter(file), Tally()
     async with backend.export() as export:
         while portion := await export.read(PORTION):
             tally.add(map(portable.decode, portion))
-            write_records(file, portion)
+            writer.write(portion)
             progress("export", tally.total)
-    file.write(portable.END + tally.checksum.encode())
+    writer.end()
     return _promoted(tally)
 
 
@@ -72,7 +71,7 @@ async def import_from(
     check_capable(backend, "moving")
     _check_kept(backend)
     move = _new_move()
-    records = RecordFile(file)
+    records = FileReader(file)
 
     async def read(limit: int) -> Sequence[bytes]:
         return records.read(limit)
@@ -80,8 +79,6 @@ async def import_from(
     try:
         async with backend.import_(move) as filled:
             copied = await _copy(read, filled, None, lambda done: progress("import", done))
-            if records.checksum != copied.tally.checksum:
-                raise InputError("the file is damaged: its checksum is another one. Export it again")
             await _add_note(filled, copied, note, "import", name)
             await filled.finish()
         await _compare(backend, move, copied.tally, lambda done: progress("compare", done))

@@ -610,43 +610,83 @@ class Tally:
 
 
 MAGIC: Final = b"treadle\n"
-_LENGTH_BYTES: Final = 4
-
-
-def write_records(file: BinaryIO, records: Sequence[bytes]) -> None:
-    """Append records to a file that begins with `MAGIC`: each after its length."""
-    for data in records:
-        file.write(len(data).to_bytes(_LENGTH_BYTES, "big"))
-        file.write(data)
-
-
-END: Final = b"\0" * _LENGTH_BYTES
+END: Final = bytes(4)
 """Closes a file, so that one that was cut off is not taken for a whole one. The checksum follows."""
+_AT_ONCE: Final = 2**20
+"""Bytes that are read at once: memory is not taken for more than is there."""
 
 
-class RecordFile:
+def _digest() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)
+
+
+class FileWriter:
+    """Writes records into a file: each after its length, and a checksum of all bytes at the end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sum = _digest()
+        self._write(MAGIC)
+
+    def write(self, records: Sequence[bytes]) -> None:
+        for data in records:
+            self._write(len(data).to_bytes(len(END), "big"))
+            self._write(data)
+
+    def end(self) -> None:
+        self._write(END)
+        self._file.write(self._sum.hexdigest().encode())
+
+    def _write(self, data: bytes) -> None:
+        self._sum.update(data)
+        self._file.write(data)
+
+
+class FileReader:
     """Reads a file of records in portions."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.checksum: str | None = None
-        """That of the file, once it was read to its end."""
-        if file.read(len(MAGIC)) != MAGIC:
+        self._sum = _digest()
+        self._ended = False
+        if self._read(len(MAGIC)) != MAGIC:
             raise InputError("this is no file that `treadle export` has written")
 
     def read(self, limit: int) -> list[bytes]:
-        """The next records: none at the end."""
+        """The next records: none at the end. `InputError` if the file is not as it was written."""
         found: list[bytes] = []
-        while self.checksum is None and len(found) < limit:
-            length = int.from_bytes(self._exactly(_LENGTH_BYTES), "big")
+        while not self._ended and len(found) < limit:
+            length = int.from_bytes(self._exactly(len(END)), "big")
             if length:
                 found.append(self._exactly(length))
             else:
-                self.checksum = self._exactly(32).decode("ascii", "replace")
+                self._check_end()
         return found
 
+    def _check_end(self) -> None:
+        wanted = self._sum.hexdigest().encode()
+        if self._exactly(len(wanted)) != wanted:
+            raise damaged("its checksum is another one")
+        if self._read(1):
+            raise damaged("something follows its end")
+        self._ended = True
+
     def _exactly(self, count: int) -> bytes:
-        data = self._file.read(count)
+        data = self._read(count)
         if len(data) != count:
             raise InputError("the file ends in the middle: export it again")
         return data
+
+    def _read(self, count: int) -> bytes:
+        """As many bytes as asked for, or what is left."""
+        parts: list[bytes] = []
+        while count and (part := self._file.read(min(count, _AT_ONCE))):
+            parts.append(part)
+            count -= len(part)
+        data = b"".join(parts)
+        self._sum.update(data)
+        return data
+
+
+def damaged(how: str) -> InputError:
+    return InputError(f"the file is damaged: {how}. Export it again")
