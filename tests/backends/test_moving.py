@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from tests.backends.random_calls import RandomCalls
@@ -20,17 +21,25 @@ from tests.backends.redis_store import RedisSubject
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url  # noqa: F401
 from tests.backends.test_sqlite import FileSubject
 from treadle.backend import Backend
+from treadle.backends.memory import MemoryBackend
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.sqlite import SqliteBackend
 from treadle.base.timing import SystemClock
 from treadle.connect import connect
-from treadle.errors import BackendError, StoreMoved, StoreUnavailable, StoreUnfinished, UnsupportedError
+from treadle.errors import (
+    BackendError,
+    InputError,
+    StoreMoved,
+    StoreUnavailable,
+    StoreUnfinished,
+    UnsupportedError,
+)
 from treadle.item import Filter, Heartbeat, Item, Submission
 from treadle.operate.promote import export_to, give_up, import_from, promote
 from treadle.ports import PortsBackend
 from treadle.ports.memory import MemoryPubSub, MemoryQueue, MemoryStore
 from treadle.store import portable
-from treadle.store.portable import AnyRecord, PortableItem, Tally
+from treadle.store.portable import AnyRecord, FileWriter, PortableItem, Tally
 
 PROGRAM = Path(__file__).with_name("moving_program.py")
 PAIRS = [
@@ -439,6 +448,56 @@ async def test_a_copy_that_differs_moves_nothing(tmp_path: Path) -> None:
         with pytest.raises(BackendError, match="differs"):
             await promote(old, new, None, lambda *_: None)
     assert (await old.mark(), await new.mark()) == (None, None)
+
+
+HEAD: dict[str, Any] = {
+    "kind": "head",
+    "store": "sqlite",
+    "at": 1.0,
+    "number": 9,
+    "place": 9,
+    "token": 5,
+    "orders": 0,
+}
+
+
+def open_item(number: int, **fields: Any) -> dict[str, Any]:
+    """A record of an item that is ready."""
+    names = {"id": f"item-{number}", "tenant": "default", "type": "work", "queue": "default"}
+    numbers = {"number": number, "group": number, "place": number, "attempts": 3}
+    times = {"queued_at": 1.0, "keep": 60.0, "due": 1.0, "ready_at": 1.0}
+    return {"kind": "item", **names, **numbers, **times, "status": "ready", **fields}
+
+
+FAILED = [1, b"\xff\xfe", b"\xff", b"\xff", 1.0, "w1", ""]
+DAMAGED: list[list[dict[str, Any]]] = [
+    [open_item(1, id="x"), open_item(2, id="x")],
+    [open_item(1, key="k", holds_key=True), open_item(2, key="k", holds_key=True)],
+    [open_item(1, history=[FAILED])],
+    [{"kind": "order", "body": b"junk", "at": 1.0}],
+    [open_item(1), HEAD],
+]
+
+
+def filed(*found: dict[str, Any]) -> BytesIO:
+    """A file of these records, with the checksum that belongs to it."""
+    file = BytesIO()
+    writer = FileWriter(file)
+    writer.write([msgspec.msgpack.encode(one) for one in found])
+    writer.end()
+    return BytesIO(file.getvalue())
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
+async def test_a_file_that_fits_no_store_is_refused(kind: str, request: pytest.FixtureRequest) -> None:
+    """With one error, whatever the store would stumble over. It stays empty, and takes a whole file then."""
+    target = MemoryBackend() if kind == "memory" else store(urls((kind, "sqlite"), request)[0])
+    for found in DAMAGED:
+        with pytest.raises(InputError):
+            await import_from(filed(HEAD, *found), target, None, "a file", lambda *_: None)
+        assert await target.mark() is None
+    done = await import_from(filed(HEAD, open_item(1), open_item(2)), target, None, "", lambda *_: None)
+    assert done.counts == {"item": 2}
 
 
 async def test_ports_say_what_to_do_instead() -> None:

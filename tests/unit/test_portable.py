@@ -71,6 +71,65 @@ def test_numbers_that_no_store_holds_are_refused(whole: dict[str, Any], field: s
         portable.decode(pack({**whole, field: value}))
 
 
+def nested(depth: int) -> bytes:
+    return b"\x91" * depth + b"\xc0"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"\xc0", b"\xc1", b"\xdf\xff\xff\xff\xff", b"\x81\xa4kind\xa4head"),
+        *(nested(200_000), b"\x82\xa4kind\xa4head\xa1x" + nested(100_000)),
+        *(b"\x82\xa1x" + nested(5000) + b"\xa4kind\xa4item", b"\x82\xa4kind\xa4item\xa2id\xa2\xff\xfe"),
+        *(pack({**ITEM, "history": [[1]]}), pack({**ITEM, "status": "running"}), pack({"kind": "\x1b[2J"})),
+    ],
+)
+def test_what_is_no_record_is_refused(data: bytes) -> None:
+    """Whatever is wrong with it, with the same error."""
+    with pytest.raises(InputError, match="this is no record"):
+        portable.decode(data)
+
+
+STEP = ["s", "value", b"", 0.1, None, "", False, None, 1.0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"status": "dead"}, "ended_at"),
+        ({"ended_at": 2.0}, "ended_at"),
+        ({"holds_key": True}, "holds_key"),
+        ({"after": ["b"], "pending": ["c"]}, "pending"),
+        ({"steps": [STEP, STEP]}, "steps"),
+        ({"chunks": [[1, 1.0, b""], [1, 1.0, b""]]}, "chunks"),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused(fields: dict[str, Any], named: str) -> None:
+    """No store holds both."""
+    with pytest.raises(InputError, match=f"`{named}` of item 1"):
+        portable.decode(pack({**ITEM, **fields}))
+
+
+GROUP = {"kind": "group", "number": 1, "id": "a", "tenant": "default", "type": "work"}
+
+
+def placed(*found: dict[str, Any]) -> portable.Place | None:
+    return portable.check_order([portable.decode(pack(one)) for one in found], None)
+
+
+def test_records_come_in_their_order() -> None:
+    """The head, items by their numbers, groups, and the rest."""
+    second = {**ITEM, "number": 2}
+    last = placed(HEAD, ITEM, second, GROUP, GROUP, STAT, AUDIT, STAT)
+    assert last == portable.Place(3)
+    for wrong in ([ITEM], [HEAD, HEAD], [HEAD, ITEM, HEAD], [HEAD, ITEM, ITEM], [HEAD, second, ITEM]):
+        with pytest.raises(InputError):
+            placed(*wrong)
+    for wrong in ([HEAD, GROUP, ITEM], [HEAD, AUDIT, GROUP], [HEAD, AUDIT, HEAD]):
+        with pytest.raises(InputError, match="out of order"):
+            placed(*wrong)
+
+
 # ------------------------------------------------------------------------------------------------------ files
 
 

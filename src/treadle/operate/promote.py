@@ -7,25 +7,39 @@ last, by this process, or by a later one that finds the two marks of the same mo
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+import struct
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import BinaryIO, Final, NamedTuple, TypeAlias
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 
 from treadle.backend import Backend, Export, Import, check_capable, is_in_memory, store_name
 from treadle.base.wording import listed
-from treadle.errors import BackendError, InputError, StoreMoved, StoreUnavailable, StoreUnfinished
+from treadle.errors import (
+    BackendError,
+    InputError,
+    StoreMoved,
+    StoreUnavailable,
+    StoreUnfinished,
+    TreadleError,
+)
 from treadle.item import AuditNote
 from treadle.records import StoreMark
 from treadle.store import portable
-from treadle.store.portable import AnyRecord, FileReader, FileWriter, Head, PortableAudit, Tally
+from treadle.store.portable import AnyRecord, FileReader, FileWriter, Head, PortableAudit, Tally, damaged
 
 PORTION: Final = 1000
 FREEZE: Final = 120.0
 """Seconds after which a store thaws by itself if nothing is heard of this process."""
 SKEW: Final = 1.0
 """Seconds by which the clocks of two stores may differ: instants are taken as they are."""
+
+_UNFIT: Final[tuple[type[Exception], ...]] = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    *(DecodeError, struct.error),
+)
 
 Progress: TypeAlias = Callable[[str, int], None]
 """Called with what is done now, and with how many records were."""
@@ -77,16 +91,28 @@ async def import_from(
         return records.read(limit)
 
     try:
-        async with backend.import_(move) as filled:
-            copied = await _copy(read, filled, None, lambda done: progress("import", done))
-            await _add_note(filled, copied, note, "import", name)
-            await filled.finish()
-        await _compare(backend, move, copied.tally, lambda done: progress("compare", done))
+        with _fault_of_file():
+            async with backend.import_(move) as filled:
+                copied = await _copy(read, filled, None, lambda done: progress("import", done))
+                await _add_note(filled, copied, note, "import", name)
+                await filled.finish()
+            await _compare(backend, move, copied.tally, lambda done: progress("compare", done))
     except BaseException:
         await backend.discard(move)
         raise
     await backend.own(move)
     return _promoted(copied.tally)
+
+
+@contextlib.contextmanager
+def _fault_of_file() -> Generator[None]:
+    """What a store cannot take from records that were read."""
+    try:
+        yield
+    except TreadleError:
+        raise
+    except _UNFIT as error:
+        raise damaged(f"a record does not fit the store ({type(error).__name__}: {error})") from error
 
 
 # -------------------------------------------------------------------------------------------------- promoting
@@ -220,12 +246,11 @@ async def _copy(
     progress: Callable[[int], None],
 ) -> _Copied:
     """Copy all records. `export`: its freeze is kept up."""
-    tally, head = Tally(), None
+    tally, head, last = Tally(), None, None
     while portion := await read(PORTION):
         decoded = [portable.decode(data) for data in portion]
-        if head is None:
-            if not isinstance(decoded[0], Head):
-                raise InputError("the first record is no head: this is no whole export")
+        last = portable.check_order(decoded, last)
+        if isinstance(decoded[0], Head):
             head = decoded[0]
         tally.add(decoded)
         await filled.write(portion)
@@ -267,10 +292,13 @@ async def _compare(
                 await frozen.read(0)
             progress(found.total)
     if (found.counts, found.checksum) != (wanted.counts, wanted.checksum):
-        raise BackendError(
-            f"the copy differs: {wanted.counts} with checksum {wanted.checksum} were read, and "
-            f"{found.counts} with {found.checksum} were written. Nothing was moved. This is a bug of treadle"
+        how = (
+            f"{wanted.counts} with checksum {wanted.checksum} were read, and "
+            f"{found.counts} with {found.checksum} were written"
         )
+        if frozen is None:
+            raise damaged(f"no store holds what is in it: {how}")
+        raise BackendError(f"the copy differs: {how}. Nothing was moved. This is a bug of treadle")
 
 
 def _new_move() -> str:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, BinaryIO, Final, Literal, TypeAlias
+from itertools import pairwise
+from typing import Annotated, Any, BinaryIO, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -44,6 +45,7 @@ VERSION: Final = 1
 """Of the form. A store that gets a newer one refuses it."""
 
 OpenStatus: TypeAlias = Literal["blocked", "scheduled", "ready", "success", "dead", "cancelled"]
+_OPEN: Final = ("blocked", "scheduled", "ready")
 
 
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -349,28 +351,74 @@ _decode_head: Final = msgspec.msgpack.Decoder(_AnyHead).decode
 def decode(data: bytes) -> AnyRecord:
     """A record. `InputError` if it is of a newer form, or no record."""
     try:
-        record: AnyRecord = _decode(data)
-        if isinstance(record, Head) and record.version > VERSION:
+        try:
+            record: AnyRecord = _decode(data)
+        except msgspec.ValidationError:
             _refuse_newer(data)
+            raise
+        if isinstance(record, Head):
+            _refuse_newer(data)
+        elif isinstance(record, PortableItem):
+            _check_item(record)
         return record
+    except InputError:
+        raise
     except msgspec.ValidationError as error:
-        _refuse_newer(data)
         raise InputError(f"this is no record that this version of treadle knows: {error}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InputError(f"this is no record of treadle: {error}") from error
 
 
 def _refuse_newer(data: bytes) -> None:
     """`InputError` if this is the head of a newer form."""
-    try:
-        head = _decode_head(data)
-    except msgspec.DecodeError as error:
-        raise InputError(f"this is no record of treadle: {error}") from error
+    head = _decode_head(data)
     if head.kind == "head" and head.version > VERSION:
         raise InputError(
             f"these records have version {head.version}, and this treadle knows {VERSION}: "
             "import them with the version of treadle that exported them, or a newer one"
         )
+
+
+def _check_item(item: PortableItem) -> None:
+    """Raise ValueError for fields that contradict each other."""
+    steps, chunks = [step.name for step in item.steps], [chunk[0] for chunk in item.chunks]
+    for is_wrong, what in (
+        ((item.ended_at is None) != (item.status in _OPEN), "`ended_at`"),
+        (item.holds_key and item.key is None, "`holds_key`"),
+        (not set(item.pending) <= set(item.after), "`pending`"),
+        (len(set(steps)) < len(steps), "`steps`"),
+        (any(number >= later for number, later in pairwise(chunks)), "`chunks`"),
+    ):
+        if is_wrong:
+            raise ValueError(f"{what} of item {item.number} does not agree with its other fields")
+
+
+class Place(NamedTuple):
+    """Where a record is in an export: that of its kind, and the number of an item."""
+
+    kind: int
+    number: int = 0
+
+
+def check_order(records: Iterable[AnyRecord], last: Place | None) -> Place | None:
+    """The place of the last record. `InputError` for one that does not come behind those before it."""
+    for record in records:
+        match record:
+            case Head():
+                place = Place(0)
+            case PortableItem():
+                place = Place(1, record.number)
+            case PortableGroup():
+                place = Place(2)
+            case _:
+                place = Place(3)
+        if last is None and place.kind:
+            raise InputError("the first record is no head: this is no whole export")
+        if last is not None and (place < last or (place == last and place.kind < 2)):
+            kind = record.__struct_config__.tag
+            raise InputError(f"a record is out of order, or there twice: {kind} {place.number or ''}".strip())
+        last = place
+    return last
 
 
 # ------------------------------------------------------------------------------------------------- building

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, assert_never
 
 from treadle.backend import Export, Import
 from treadle.base.timing import Clock
-from treadle.errors import StoreMoved, StoreNotEmpty, StoreUnavailable, StoreUnfinished
+from treadle.errors import InputError, StoreMoved, StoreNotEmpty, StoreUnavailable, StoreUnfinished
 from treadle.item import KILLING, Chunk, Item
 from treadle.records import StoreMark
 from treadle.store import portable
@@ -300,6 +300,8 @@ class MemoryImport(Import):
     def _insert(self, record: PortableItem) -> None:
         store = self.store
         item = _item_of(record)
+        if store.find(record.tenant, record.id) is not None:
+            raise InputError(f"an item is there twice: {record.id}")
         holder = None if item.key is None else store.keys.get((item.tenant, item.type, item.key))
         row = _row_of(record, item, store)
         store.insert(row)

@@ -501,6 +501,7 @@ _COLUMNS: Final = {
     "audit": "no at actor verb tenant ids count about reason address bulk",
 }
 _INFINITY: Final = float("inf")
+_UNFIT: Final = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError, asyncpg.exceptions.DataError)
 
 
 class PostgresImport(Import):
@@ -541,6 +542,8 @@ class PostgresImport(Import):
             )
         except asyncpg.UniqueViolationError as error:
             raise InputError(f"a record is there twice: {error}") from error
+        except _UNFIT as error:
+            raise InputError(f"a record does not fit its table: {error}") from error
 
     async def finish(self) -> None:
         for name in (

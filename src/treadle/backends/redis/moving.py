@@ -23,6 +23,7 @@ from msgspec import msgpack
 from treadle.backend import Export, Import, unknown_move
 from treadle.errors import (
     BackendError,
+    InputError,
     StoreMoved,
     StoreNotEmpty,
     StoreUnavailable,
@@ -582,7 +583,9 @@ class RedisImport(Import):
         decoded = [portable.decode(data) for data in records]
         items = [record for record in decoded if isinstance(record, PortableItem)]
         for first in range(0, len(items), ITEMS):
-            await self._parked.run(_IMPORT_ITEMS, self._item_arguments(items[first : first + ITEMS]))
+            there = await self._parked.run(_IMPORT_ITEMS, self._item_arguments(items[first : first + ITEMS]))
+            if there is not None:
+                raise InputError(f"an item is there twice: {there.decode('utf-8', 'replace')}")
         groups = [record for record in decoded if isinstance(record, PortableGroup)]
         for first in range(0, len(groups), ITEMS):
             await self._parked.run(_IMPORT_GROUPS, self._group_arguments(groups[first : first + ITEMS]))

@@ -6,6 +6,7 @@
 --   head     kind(2) n(6) group(6) queued_at(8) priority(4) keep(8) keep_dead(8, negative: none) flags(1: holds its key)
 --   id, body, extra, state (all fields, see row_bytes.lua), past, gate, changers, release of its death
 --   how many fields of `recorded`(2), members of `steps`(2) and of `signal_keys`(2), then these, without n
+-- Answers nothing, or the id of an item that is there already: the import has failed then.
 
 local HOLDS_KEY = 1
 
@@ -17,6 +18,7 @@ end
 
 local function insert(head, id, body, extra, state)
   local k, n, group, queued_at, priority, keep, keep_dead, flags = struct.unpack('>I2c6c6dc4ddB', head)
+  if Rows.find(kinds[k].tenant, id) then return nil end
   local row = Rows.new(n, {id = id, priority = priority, keep = keep, keep_dead = keep_dead >= 0 and keep_dead or nil, body = body},
     kinds[k], group, queued_at)
   local map = extra ~= '' and cmsgpack.unpack(extra) or nil
@@ -78,6 +80,7 @@ local count = tonumber(ARGV[at])
 at = at + 1
 for _ = 1, count do
   local row = insert(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+  if not row then return ARGV[at + 1] end
   local n, past, gate, changers, release, fields, steps, keys = row.n, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8],
     struct.unpack('>I2I2I2', ARGV[at + 9])
   if past ~= '' then Store.set(K.past, n, past) end
@@ -98,4 +101,4 @@ for _ = 1, count do
   end
 end
 Store.flush()
-return count
+return false
