@@ -437,16 +437,16 @@ class ImportCases:
         assert await backend.mark() is None
 
     @needs("moving")
-    async def test_a_store_goes_on_from_the_greatest_numbers(self, backend: Backend) -> None:
-        """Greater ones are refused, and those of no store."""
+    async def test_a_store_goes_on_from_great_numbers(self, backend: Backend) -> None:
+        """Those that no store can have reached are refused."""
         head = (await records(backend))[0]
         assert isinstance(head, Head)
         head.number = head.place = 2**62
         with pytest.raises(InputError, match="number"):
             await fill(backend, [head], "m1")
         await backend.discard("m1")
-        head.number = head.place = 2**47
-        head.token, head.orders = 2**62, 2**53
+        head.number = head.place = 2**46
+        head.token, head.orders = 2**60, 2**52
         await fill(backend, [head], "m2")
         await backend.own("m2")
         await backend.open()
