@@ -23,6 +23,7 @@ from tests.backends.test_sqlite import FileSubject
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.backends.postgres import PostgresBackend
+from treadle.backends.postgres import moving as postgres_moving
 from treadle.backends.sqlite import SqliteBackend
 from treadle.base.timing import SystemClock
 from treadle.connect import connect
@@ -498,6 +499,15 @@ async def test_a_file_that_fits_no_store_is_refused(kind: str, request: pytest.F
         assert await target.mark() is None
     done = await import_from(filed(HEAD, open_item(1), open_item(2)), target, None, "", lambda *_: None)
     assert done.counts == {"item": 2}
+
+
+async def test_a_row_has_a_value_for_each_column(postgres_url: str) -> None:
+    """The server's copy drops what is too much."""
+    release = {"kind": "release", "name": "r1", "began": 1.0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(postgres_moving._COLUMNS, "release", "name")
+        with pytest.raises(BackendError, match="release"):
+            await import_from(filed(HEAD, release), store(postgres_url), None, "", lambda *_: None)
 
 
 async def test_ports_say_what_to_do_instead() -> None:

@@ -11,7 +11,7 @@ Each of these has a connection of its own, and one transaction.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple, assert_never
@@ -21,7 +21,7 @@ from asyncpg.transaction import Transaction
 from msgspec.structs import asdict
 
 from treadle.backend import Export, Import, unknown_move
-from treadle.errors import InputError, StoreNotEmpty, StoreUnavailable, TreadleError
+from treadle.errors import BackendError, InputError, StoreNotEmpty, StoreUnavailable, TreadleError
 from treadle.item import STEP_KINDS, Algorithm, StepRecord
 from treadle.records import StoreMark
 from treadle.store import portable
@@ -569,9 +569,12 @@ class PostgresImport(Import):
         )
         await self._connection.execute(self._store.sql("orders_version"), head.orders)
 
-    async def _copy(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    async def _copy(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        columns = _COLUMNS[table].split()
+        if any(len(row) != len(columns) for row in rows):  # what is too much would be dropped
+            raise BackendError(f"a row of the table {table} has not one value for each column")
         await self._connection.copy_records_to_table(
-            table, records=rows, columns=_COLUMNS[table].split(), schema_name=self._store.schema.name
+            table, records=rows, columns=columns, schema_name=self._store.schema.name
         )
 
     def _next(self) -> int:
