@@ -470,6 +470,7 @@ def open_item(number: int, **fields: Any) -> dict[str, Any]:
     return {"kind": "item", **names, **numbers, **times, "status": "ready", **fields}
 
 
+GROUP = {"kind": "group", "number": 1, "id": "item-1", "tenant": "default", "type": "work"}
 FAILED = [1, b"\xff\xfe", b"\xff", b"\xff", 1.0, "w1", ""]
 DAMAGED: list[list[dict[str, Any]]] = [
     [open_item(1, id="x"), open_item(2, id="x")],
@@ -477,6 +478,7 @@ DAMAGED: list[list[dict[str, Any]]] = [
     [open_item(1, history=[FAILED])],
     [{"kind": "order", "body": b"junk", "at": 1.0}],
     [open_item(1), HEAD],
+    [open_item(1), {**GROUP, "outer": 1}],
 ]
 
 

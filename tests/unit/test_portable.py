@@ -130,6 +130,14 @@ def test_records_come_in_their_order() -> None:
             placed(*wrong)
 
 
+def test_a_group_is_not_within_itself() -> None:
+    """A store would go from one to the next without an end."""
+    portable.check_nesting({3: 2, 2: 1, 5: 2})
+    for circle in ({1: 1}, {1: 2, 2: 1}, {4: 3, 3: 2, 2: 3}):
+        with pytest.raises(InputError, match="within itself"):
+            portable.check_nesting(circle)
+
+
 # ------------------------------------------------------------------------------------------------------ files
 
 

@@ -28,7 +28,16 @@ from treadle.errors import (
 from treadle.item import AuditNote
 from treadle.records import StoreMark
 from treadle.store import portable
-from treadle.store.portable import AnyRecord, FileReader, FileWriter, Head, PortableAudit, Tally, damaged
+from treadle.store.portable import (
+    AnyRecord,
+    FileReader,
+    FileWriter,
+    Head,
+    PortableAudit,
+    PortableGroup,
+    Tally,
+    damaged,
+)
 
 PORTION: Final = 1000
 FREEZE: Final = 120.0
@@ -247,18 +256,23 @@ async def _copy(
 ) -> _Copied:
     """Copy all records. `export`: its freeze is kept up."""
     tally, head, last = Tally(), None, None
+    outer: dict[int, int] = {}
     while portion := await read(PORTION):
         decoded = [portable.decode(data) for data in portion]
         last = portable.check_order(decoded, last)
         if isinstance(decoded[0], Head):
             head = decoded[0]
         tally.add(decoded)
+        for one in decoded:
+            if isinstance(one, PortableGroup) and one.outer is not None:
+                outer[one.number] = one.outer
         await filled.write(portion)
         if export is not None:
             await export.read(0)
         progress(tally.total)
     if head is None:
         raise InputError("there are no records: this is no whole export")
+    portable.check_nesting(outer)
     return _Copied(head, tally)
 
 

@@ -421,6 +421,20 @@ def check_order(records: Iterable[AnyRecord], last: Place | None) -> Place | Non
     return last
 
 
+def check_nesting(outer: Mapping[int, int]) -> None:
+    """`InputError` if a group is within itself. outer: by the number of a group, that of its outer one."""
+    checked = set[int]()
+    for number in outer:
+        passed = set[int]()
+        around: int | None = number
+        while around is not None and around not in checked:
+            if around in passed:
+                raise InputError(f"the group {around} is within itself")
+            passed.add(around)
+            around = outer.get(around)
+        checked |= passed
+
+
 # ------------------------------------------------------------------------------------------------- building
 
 
