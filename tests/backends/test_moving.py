@@ -491,14 +491,16 @@ def filed(*found: dict[str, Any]) -> BytesIO:
     return BytesIO(file.getvalue())
 
 
+@pytest.mark.parametrize("found", DAMAGED)
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
-async def test_a_file_that_fits_no_store_is_refused(kind: str, request: pytest.FixtureRequest) -> None:
+async def test_a_file_that_fits_no_store_is_refused(
+    kind: str, found: list[dict[str, Any]], request: pytest.FixtureRequest
+) -> None:
     """With one error, whatever the store would stumble over. It stays empty, and takes a whole file then."""
     target = MemoryBackend() if kind == "memory" else store(urls((kind, "sqlite"), request)[0])
-    for found in DAMAGED:
-        with pytest.raises(InputError):
-            await import_from(filed(HEAD, *found), target, None, "a file", lambda *_: None)
-        assert await target.mark() is None
+    with pytest.raises(InputError):
+        await import_from(filed(HEAD, *found), target, None, "a file", lambda *_: None)
+    assert await target.mark() is None
     done = await import_from(filed(HEAD, open_item(1), open_item(2)), target, None, "", lambda *_: None)
     assert done.counts == {"item": 2}
 
