@@ -107,6 +107,8 @@ class PostgresSchema:
         await connection.execute(self.sql(_sql("set_meta")), "owned", move)
 
     async def check_unmarked(self, connection: Connection) -> None:
+        """Raise what the mark of the store says. A mark of an untrusted role says nothing."""
+        await self._check_roles(connection)
         mark = await self.mark(connection)
         if mark is not None:
             raise refusal(mark)

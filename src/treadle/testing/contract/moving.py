@@ -332,7 +332,9 @@ class ImportCases:
         assert [one.verb for one in (await backend.audits()).entries] == ["set_limit", "pause", "cancel"]
         assert [one.name for one in await backend.schedules()] == ["nightly", "often"]
         assert [one.id for one in await backend.schedule_runs()] == ["fired"]
-        assert sum(one.started for one in await backend.stats(0)) == 2
+        stats = await backend.stats(0)
+        counted = {name: sum(getattr(one, name) for one in stats) for name in COUNTERS}
+        assert counted == {name: number for number, name in enumerate(COUNTERS, 1)}
         await backend.order(Order(kind="pause", queue="x"), note=NOTE)
         assert [one.verb for one in (await backend.audits()).entries][:2] == ["pause", "set_limit"]
 
