@@ -21,7 +21,6 @@ from tests.backends.redis_store import RedisSubject
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url  # noqa: F401
 from tests.backends.test_sqlite import FileSubject
 from treadle.backend import Backend
-from treadle.backends.memory import MemoryBackend
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres import moving as postgres_moving
 from treadle.backends.sqlite import SqliteBackend
@@ -492,12 +491,12 @@ def filed(*found: dict[str, Any]) -> BytesIO:
 
 
 @pytest.mark.parametrize("found", DAMAGED)
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
 async def test_a_file_that_fits_no_store_is_refused(
     kind: str, found: list[dict[str, Any]], request: pytest.FixtureRequest
 ) -> None:
     """With one error, whatever the store would stumble over. It stays empty, and takes a whole file then."""
-    target = MemoryBackend() if kind == "memory" else store(urls((kind, "sqlite"), request)[0])
+    target = store(urls((kind, "sqlite"), request)[0])
     with pytest.raises(InputError):
         await import_from(filed(HEAD, *found), target, None, "a file", lambda *_: None)
     assert await target.mark() is None
