@@ -110,8 +110,11 @@ if TYPE_CHECKING:  # names that are imported at first use: see `_LAZY`
     from treadle.errors import StepFailed as StepFailed
     from treadle.errors import Stopped as Stopped
     from treadle.errors import StoreFull as StoreFull
+    from treadle.errors import StoreMoved as StoreMoved
+    from treadle.errors import StoreNotEmpty as StoreNotEmpty
     from treadle.errors import StoreTooSlow as StoreTooSlow
     from treadle.errors import StoreUnavailable as StoreUnavailable
+    from treadle.errors import StoreUnfinished as StoreUnfinished
     from treadle.errors import StrictReturnError as StrictReturnError
     from treadle.errors import TooManySteps as TooManySteps
     from treadle.errors import UntrustedSchema as UntrustedSchema

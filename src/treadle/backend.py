@@ -159,7 +159,17 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, BacklogSample, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.records import (
+    MINUTE,
+    AuditPage,
+    BacklogSample,
+    Line,
+    Related,
+    ScheduleRun,
+    Stat,
+    StatsBy,
+    StoreMark,
+)
 
 WAKE_PORTION: Final = 150
 """Stores limit the size of a wake-up. One that is longer is sent as `everything`."""
@@ -182,6 +192,7 @@ CAPABILITIES: Final = frozenset(
         "watching",  # explain, overview, limits, marks, lines, related, groups, workflows, `reach` of list
         "recording",  # statistics, samples of the backlog, audit notes, runs of schedules; drain_worker
         "steps",  # record, steps, stream, signal; settlements of kind `suspend`
+        "moving",  # export, import_, mark, own, discard
     }
 )
 """What a full backend can do. A store in the user's own database has `transactions` too."""
@@ -217,6 +228,36 @@ class Transaction(Protocol):
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         """As `Backend.claim_key`, as a part of this transaction. If another open transaction has claimed the
         key, wait until that one ends."""
+        ...
+
+
+class Export(Protocol):
+    """Reads all that a store holds. See `Backend.export`."""
+
+    async def read(self, limit: int = 1000) -> Sequence[bytes]:
+        """Return up to `limit` further records, and none at the end. Their form and order are those of
+        treadle.store.portable. `limit` 0 only puts off the end of the freeze."""
+        ...
+
+    async def move(self, move: str, to: str) -> None:
+        """End the freeze with the decision: another store owns the work from now on. `move`: the id of the
+        move; `to`: the address of that store, without a password. In one step the mark is `moved`, and from
+        then on every verb raises `StoreMoved`; what the store held stays, for people to look at or remove.
+        `StoreUnavailable`, and nothing changed, if the freeze has ended meanwhile."""
+        ...
+
+
+class Import(Protocol):
+    """Fills an empty store. See `Backend.import_`."""
+
+    async def write(self, records: Sequence[bytes]) -> None:
+        """Store further records, in the order in which they were exported. `InputError` for one that is of a
+        newer form or none, or out of order."""
+        ...
+
+    async def finish(self) -> None:
+        """All records are written: derive what is not in them. The store is marked `importing` now, if it was
+        not before, and stays so until `own`."""
         ...
 
 
@@ -875,6 +916,57 @@ class Backend(Protocol):
         or the schedule changed."""
         ...
 
+    # -- moving ----------------------------------------------------------------------------------------
+    #
+    # These verbs (capability `moving`) need no `open`: a marked store cannot be opened. It answers no other
+    # verb, also of processes that opened it before: they raise `StoreMoved`, `StoreUnfinished` or, while it
+    # is frozen, wait or raise `StoreUnavailable`. A call either happened before the mark, and is in what was
+    # exported, or changes nothing.
+
+    async def mark(self) -> StoreMark | None:
+        """Return how the store is marked. None: it owns what it holds, or there is no store yet."""
+        ...
+
+    def export(
+        self, *, freeze: float | None = None, move: str | None = None
+    ) -> AbstractAsyncContextManager[Export]:
+        """Read all that the store holds, as it is at one instant.
+
+        With `freeze`, no other call changes anything from before that instant until the block ends: writes
+        wait, or raise `StoreUnavailable`. A store that cannot tell that this process has died thaws by itself
+        after `freeze` seconds without a `read` or `move`. Without it, a store that cannot read as of one
+        instant while others write raises `StoreUnavailable` at the end if they did. With `move`, read a store
+        that is marked `importing` by this move. Otherwise a marked store raises what its mark says.
+
+        Running items are exported as if their workers were removed at that instant: without a lease, and
+        ready again. Leases that had begun count as lost."""
+        ...
+
+    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[Import]:
+        """Fill a store that is empty: it has no items, groups, keys, schedules, orders, statistics, audit
+        entries or live workers. `StoreNotEmpty` else. The schema is made if there is none.
+
+        `source`: the address of the store whose work it is; empty for a file, which owns nothing. What an
+        import that was not finished has left behind, of any move, is removed first. So is one that was
+        finished and not owned, of the same source or of a file. `StoreUnfinished` for one of another store:
+        if that has moved, this is the only copy. A block that ends without `finish` leaves an empty store, or
+        one marked `importing`. So does a crash. `move` is the id of this import: if another one begins
+        meanwhile, calls of this one raise `StoreUnavailable`.
+
+        Items get new leases only. No token that the exporting store gave owns one, now or later."""
+        ...
+
+    async def own(self, move: str) -> None:
+        """Let the store own what was imported: its mark is removed, and it can be opened. The store keeps the
+        id of the last move that it owned: nothing happens for that one. If it has another mark, it raises
+        what that says. `BackendError` if it knows nothing of this move."""
+        ...
+
+    async def discard(self, move: str) -> None:
+        """Remove what was imported by this move, and the mark. The store is empty. Nothing happens if it is
+        not marked by this move."""
+        ...
+
     # -- transactions ----------------------------------------------------------------------------------
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
@@ -951,6 +1043,11 @@ def store_name(backend: object) -> str:
     return backend.address if isinstance(backend, Addressed) else type(backend).__name__
 
 
+def unknown_move(address: str, move: str) -> BackendError:
+    """What `own` raises in a store that has neither imported this move nor owned it last."""
+    return BackendError(f"{address} holds nothing of move {move}")
+
+
 def is_in_memory(backend: object) -> bool:
     """Whether no other process can reach the store of a backend, as far as it says where that is."""
     return not isinstance(backend, Addressed) or backend.address.startswith("memory:")
@@ -1001,5 +1098,6 @@ __all__ = [
     "begins_at_once",
     "carries_results",
     "store_name",
+    "unknown_move",
     "wake_portion",
 ]

@@ -45,6 +45,9 @@
     │   │   └── StoreTooSlow            a statement took longer than it may
     │   ├── StoreFull                 no room for new items; running items can be settled
     │   ├── SchemaError               the store's schema is missing, older or newer
+    │   ├── StoreMoved                it was promoted: another store owns its work now
+    │   ├── StoreUnfinished           an import into it has begun, and not ended
+    │   ├── StoreNotEmpty             records are only imported into an empty store
     │   ├── UntrustedSchema           another role could change what the store does
     │   ├── LongTransaction           an open transaction keeps the store from cleaning up
     │   ├── WakeupsLost               wake-ups do not arrive: work is found by polling
@@ -639,6 +642,43 @@ def _schema_advice(found: int | None, wanted: int, missing: str, converts: bool)
             "earlier version of treadle work off what is queued, then remove its keys, or use another prefix"
         )
     return f"the store's schema is version {found}, older than {wanted}: run `treadle migrate`"
+
+
+class StoreMoved(BackendError):
+    """The store was promoted: another one owns its work now. `address`: that of the other, without a
+    password. Nothing was stored."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"the work of this store was moved to {address}: give clients and workers that address"
+        )
+        self.address = address
+
+
+class StoreUnfinished(BackendError):
+    """An import into the store has begun, and has not ended: it owns nothing yet. `move`: the id of the
+    import; `source`: the address of the store whose work it is, without a password, or "" for a file."""
+
+    def __init__(self, move: str, source: str = "") -> None:
+        super().__init__(
+            f"a promotion of {source} to this store was not finished ({move}), which may hold the only copy: "
+            "run the same `treadle promote` again, or empty this store by the same with --give-up"
+            if source
+            else f"an import into this store was not finished ({move}): run `treadle import` again"
+        )
+        self.move = move
+        self.source = source
+
+
+class StoreNotEmpty(BackendError):
+    """A store takes records only while it is empty. `found`: what is in it."""
+
+    def __init__(self, address: str, found: str) -> None:
+        super().__init__(
+            f"{address} is not empty, it has {found}: give a new database, or another schema or prefix"
+        )
+        self.address = address
+        self.found = found
 
 
 class UntrustedSchema(BackendError):

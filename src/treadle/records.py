@@ -271,3 +271,28 @@ class AttemptLog(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
     """Records before these, which are not kept."""
     lines: tuple[LogLine, ...] = ()
+
+
+class StoreMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """That a store does not own what it holds, or held: see `Backend.mark`."""
+
+    state: Literal["frozen", "moved", "importing"]
+    move: str
+    """The id of the move."""
+    to: str = ""
+    """For `moved`: the address of the store that owns it now, without a password."""
+    source: str = ""
+    """For `importing`: the address of the store whose work it is, without a password. Empty for a file."""
+    whole: bool = False
+    """For `importing`: all was written. It may be the only copy."""
+    until: float = 0.0
+    """For `frozen`: when it thaws by itself, by the store's clock."""
+
+    def is_of(self, move: str) -> bool:
+        """Whether this move is importing."""
+        return self.state == "importing" and self.move == move
+
+    def gives_way(self, source: str) -> bool:
+        """Whether an import from `source` may remove what an earlier one has left: not if that was whole, and
+        came from another store, which may have moved since."""
+        return self.state == "importing" and (not self.whole or self.source in ("", source))

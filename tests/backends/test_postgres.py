@@ -64,6 +64,10 @@ begin
   perform pg_terminate_backend(pid, 5000) from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
       and query not like '{RETURNED}%';
+  if to_regnamespace('treadle_parked') is not null then  -- a case has marked the store
+    drop schema treadle cascade;
+    alter schema treadle_parked rename to treadle;
+  end if;
   for name in
     select tablename from pg_tables where schemaname = 'treadle' and tablename not in ('meta', 'shift')
   loop

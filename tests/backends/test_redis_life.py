@@ -20,12 +20,17 @@ from tests.backends.redis_links import COUNT, linked
 from tests.support.redis_proxy import RedisProxy, certificate
 from tests.support.valkey import Client, ValkeyServer
 from treadle import Treadle
+from treadle.backends.memory import MemoryBackend
 from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.address import parse_address
 from treadle.backends.redis.connector import RedisConnector, info_fields
 from treadle.backends.redis.schema import VERSION
 from treadle.errors import AccessDenied, SchemaError, StoreUnavailable, UnsupportedError
 from treadle.item import Wake
+from treadle.store.portable import encode
+from treadle.testing.clock import ManualClock
+from treadle.testing.contract.build import item, submit
+from treadle.testing.contract.moving import fill, items_of, records
 
 
 @asynccontextmanager
@@ -195,10 +200,22 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 COMMANDS = {
     command.lower()
     for file in Path(str(files("treadle.backends.redis"))).glob("lua/**/*.lua")
-    if file.name != "rights.lua"
+    if file.name != "rights.lua" and file.parent.name != "moving"
     for command in re.findall(r"'([A-Z]{3,})'", file.read_text())
 } - {"limit", "withscores", "count"}
 """All that scripts use."""
+
+
+async def test_a_right_that_an_export_lacks_is_named_before_it_begins(server: ValkeyServer) -> None:
+    """Others need not have it. Nothing was renamed."""
+    server.call("ACL", "SETUSER", "me", "on", ">secret", "~{treadle}:*", "&{treadle}:*", "+@all", "-rpush")
+    place = server.url.removeprefix("redis+unix://")
+    async with opened(f"redis+unix://me:secret@{place}") as backend:
+        with pytest.raises(AccessDenied, match=r"\+rpush"):
+            async with backend.export():
+                pytest.fail("it began")
+        assert await backend.mark() is None
+        assert await backend.counts() == []
 
 
 async def test_a_right_that_a_script_lacks_is_named_at_the_start(server: ValkeyServer) -> None:
@@ -294,13 +311,16 @@ async def test_a_user_of_another_namespace_cannot_open_this_one(server: ValkeySe
     assert connections_of(server) == 0
 
 
+def documented_rules() -> str:
+    text = (Path(__file__).parents[2] / "SECURITY.md").read_text()
+    return next(line for line in text.splitlines() if line.startswith("ACL SETUSER shop"))
+
+
 async def test_the_documented_rules_are_enough(
     server: ValkeyServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A user with the rules of SECURITY.md can do all that a backend does, and nothing elsewhere."""
-    text = (Path(__file__).parents[2] / "SECURITY.md").read_text()
-    rules = next(line for line in text.splitlines() if line.startswith("ACL SETUSER shop"))
-    server.call(*rules.split())
+    server.call(*documented_rules().split())
     place = server.url.removeprefix("redis+unix://")
     received = asyncio.Event()
     async with opened(f"redis+unix://shop:password@{place}?db=1&replicas=0") as backend:
@@ -315,6 +335,56 @@ async def test_the_documented_rules_are_enough(
             with pytest.raises(AccessDenied):
                 await backend._link.command(*refused, on="read")
     assert caplog.records == []
+
+
+async def test_the_documented_rules_are_enough_to_promote(server: ValkeyServer) -> None:
+    """Into a store, and out of it."""
+    server.call(*documented_rules().split())
+    place = server.url.removeprefix("redis+unix://")
+    model = MemoryBackend(ManualClock(time.time()))
+    await submit(model, item("one"), item("two", delay=1000, key="k"))
+    found = await records(model)
+    async with opened(f"redis+unix://shop:password@{place}") as backend:
+        await fill(backend, found)
+        await backend.own("m1")
+        assert items_of(await records(backend)) == items_of(found)
+        async with backend.export(freeze=60) as export:
+            assert len(await export.read(1000)) == 3
+            await export.move("m2", "postgresql://db/shop")
+        mark = await backend.mark()
+        assert mark is not None
+        assert (mark.state, mark.to) == ("moved", "postgresql://db/shop")
+
+
+async def _move(url: str) -> None:
+    """One into a store, and out of it."""
+    async with opened(url) as backend:
+        async with backend.import_("m1", "sqlite:////old") as filled:
+            await filled.write(
+                [encode(one) for one in await records(MemoryBackend(ManualClock(time.time())))]
+            )
+            await filled.finish()
+        await backend.own("m1")
+        async with backend.export(freeze=60) as export:
+            await export.move("m2", "sqlite:////new")
+
+
+async def test_marks_are_on_the_disk(server: ValkeyServer, caplog: pytest.LogCaptureFixture) -> None:
+    """That an import is whole, and the decision: a server that forgets them leaves two owners, or none."""
+    await _move(server.url)
+    assert "cmdstat_waitaof:calls=2," in server.call("INFO", "commandstats").decode()
+    assert caplog.records == []
+
+
+async def test_a_server_that_writes_no_file_is_warned_of(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The mark is there all the same."""
+    server.call("CONFIG", "SET", "appendonly", "no")
+    await _move(server.url)
+    found = [one.message for one in caplog.records if "a crash may undo that step" in one.message]
+    assert len(found) == 2
+    assert "appendonly is disabled" in found[0]
 
 
 # -- the network -----------------------------------------------------------------------------------------

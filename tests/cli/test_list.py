@@ -230,20 +230,21 @@ def test_another_tenants_items_look_as_if_they_did_not_exist(store: Store) -> No
 
     own, other = store.fill(fill)
     assert [each["id"] for each in store.call("list", "--tenant", "acme", "--json").objects] == [own]
-    assert [each["id"] for each in store.call("export", "--tenant", "acme").objects] == [own]
+    assert [each["id"] for each in store.call("list", "--json", "--all", "--tenant", "acme").objects] == [own]
     assert store.call("show", other, "--tenant", "acme").code == 1
     assert store.call("list", "--tenant", "acme", "--group", other).out == "no items\n"
 
 
 @pytest.mark.usefixtures("processes")
-def test_export_writes_all_items(store: Store) -> None:
+def test_list_can_write_all_items(store: Store) -> None:
     async def fill(app: Treadle) -> None:
         await app.enqueue_many([send(number) for number in range(1203)])
 
     store.fill(fill)
-    assert [each["input"]["user_id"] for each in store.call("export").objects] == list(range(1203))[::-1]
-    assert len(store.call("export", "--limit", "600").objects) == 600
-    process = start("export", "--url", store.url, "--reveal")
+    everything = store.call("list", "--json", "--all", "--history").objects
+    assert [each["input"]["user_id"] for each in everything] == list(range(1203))[::-1]
+    assert all(each["history"] == [] for each in everything)
+    process = start("list", "--json", "--all", "--url", store.url, "--reveal")
     assert process.stdout is not None
     assert process.stderr is not None
     assert json.loads(process.stdout.readline())["input"] == {"user_id": 1202}
@@ -348,7 +349,7 @@ def test_without_the_code_inputs_and_results_are_shown_only_if_asked_for(store: 
         await app.complete("two", {"day": "hunter2"})
 
     store.fill(fill)
-    for arguments in (("show", "one", "two"), ("list",), ("export",), ("group", "two")):
+    for arguments in (("show", "one", "two"), ("list",), ("group", "two")):
         hidden = store.call(*arguments, "--json", app=False)
         assert hidden.objects
         assert "hunter2" not in hidden.out
@@ -367,7 +368,6 @@ def test_secrets_are_shown_only_if_asked_for(memory: Store) -> None:
     for arguments in (
         ("show", "one", "two"),
         ("list",),
-        ("export",),
         ("list", "--where", "input.pass_code=hunter2"),
     ):
         hidden = memory.call(*arguments, "--json")

@@ -67,7 +67,7 @@ COMMANDS = [
     ["list", "--where", "input~secret"],
     ["list", "--workflow", "secret-w"],
     ["list", "--group", "secret-1"],
-    ["export", "--history"],
+    ["list", "--json", "--all", "--history"],
     ["workers", "--items"],
     ["limits"],
     ["schedules"],

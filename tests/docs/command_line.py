@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "command-reference.md"
 ORDER = (
     ("Looking", "status list show why group workflow dead tail workers limits schedules bulk audit"),
     ("Changing", "run cancel complete trigger hold unhold requeue delete update repair pause resume"),
-    ("Running and keeping house", "worker check doctor migrate schema prune export"),
+    ("Running and keeping house", "worker check doctor migrate schema prune export import promote"),
 )
 """Commands that are not named here come last."""
 
@@ -43,7 +43,7 @@ What some take: `--because TEXT` says why, for `treadle audit`. `--reveal` shows
 secrets, not `***`. `--cursor CURSOR` goes on where an earlier call ended.
 
 ## Filters
-`list`, `export` and the commands that change items take these. All of those given must hold.
+`list` and the commands that change items take these. All of those given must hold.
 
 """
 

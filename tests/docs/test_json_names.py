@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import threading
 from collections.abc import Generator, Iterator
@@ -95,7 +96,8 @@ async def _fill(url: str) -> None:
 LOOKING = [
     ("status", "status"),
     ("item", "list"),
-    ("item", "export --history"),
+    ("item", "list --all --history"),
+    ("copy", f"export {os.devnull}"),
     ("shown item", "show report-1 order-1 earlier-2"),
     ("shown item", "show fulfil-1 gone-2"),
     ("chunk", "show gone-2 --stream"),

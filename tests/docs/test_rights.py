@@ -48,6 +48,21 @@ def looker_url(prepared_url: str) -> Iterator[str]:
     asyncio.run(execute(f"drop owned by {role}; drop role {role}"))
 
 
+def test_a_role_that_may_only_read_can_export(prepared_url: str, looker_url: str, tmp_path: Path) -> None:
+    """With the sequences, as SECURITY.md says. It can promote nothing: that gives the schema another name."""
+
+    async def grant() -> None:
+        async with connected(prepared_url) as owner:
+            role = urlsplit(looker_url).netloc.removesuffix("@")
+            await owner.execute(f"grant select on all sequences in schema treadle to {role}")
+
+    asyncio.run(grant())
+    done = call("export", str(tmp_path / "shop.records"), "--url", looker_url)
+    assert done.code == 0, done.err
+    refused = call("promote", looker_url, f"sqlite:///{tmp_path / 'new.db'}")
+    assert (refused.code, "permission denied" in refused.err) == (1, True), refused.err
+
+
 def test_a_role_that_may_only_read_can_look(prepared_url: str, looker_url: str) -> None:
     async def fill() -> None:
         async with Treadle(prepared_url, work=[fails], log_failures=False) as app:

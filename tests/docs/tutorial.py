@@ -2,7 +2,8 @@
 
     python -m tests.docs.tutorial
 
-records anew what the commands print. A test compares that with the page. These blocks are understood:
+records anew what the commands print, and with `promote` what those of docs/promote.md print. Tests compare
+that with the pages. These blocks are understood:
 
 - `python` and `ini`, whose first line is the name of a file: the file is written.
 - `console`: commands of the first terminal, with what they print.
@@ -19,6 +20,7 @@ import re
 import shlex
 import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterator
@@ -37,6 +39,7 @@ from tests.docs.terminal import (
 from treadle import Client
 
 PAGE = PROJECT / "docs" / "tutorial.md"
+PROMOTED = PROJECT / "docs" / "promote.md"
 BLOCK = re.compile(r"^(<!-- terminal 2 -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (\w+\.\w+)\n")
 STORE = "postgresql://postgres:shop@127.0.0.1:5432/shop"
@@ -78,6 +81,25 @@ class Reader:
         self._store_of_worker = ""
         self.worker_output = ""
         """What all workers have printed."""
+
+    def play(self, page: str) -> str:
+        """Do what a page says. Returns it with what the commands have printed now."""
+        parts: list[str] = []
+        end = 0
+        for block in blocks(page):
+            text = block.text
+            match block.kind:
+                case "python" | "ini":
+                    self.write(text)
+                case "console":
+                    text = "".join(_entry(command, self.enter(command)) for command, _ in block.commands)
+                case "worker":
+                    self.run_worker(block.commands)
+                case _:
+                    assert block.kind == "bash", block.kind
+            parts += [page[end : block.start], text]
+            end = block.end
+        return "".join(parts) + page[end:]
 
     def write(self, text: str) -> None:
         name = FILE.match(text)
@@ -174,23 +196,20 @@ class Played(NamedTuple):
 
 def play(page: str, directory: Path, store: str) -> Played:
     """Do what the page says. Returns it with what the commands have printed now."""
-    parts: list[str] = []
-    end = 0
     with reader(directory, store) as someone:
-        for block in blocks(page):
-            text = block.text
-            match block.kind:
-                case "python" | "ini":
-                    someone.write(text)
-                case "console":
-                    text = "".join(_entry(command, someone.enter(command)) for command, _ in block.commands)
-                case "worker":
-                    someone.run_worker(block.commands)
-                case _:
-                    assert block.kind == "bash", block.kind
-            parts += [page[end : block.start], text]
-            end = block.end
-    return Played("".join(parts) + page[end:], someone.worker_output)
+        played = someone.play(page)
+    return Played(played, someone.worker_output)
+
+
+def promote(page: str, directory: Path, store: str) -> str:
+    """Do what the page about promotions says, when the tutorial has been typed up to another URL, without its
+    tests. Returns it as `play` does."""
+    before, _, others = PAGE.read_text().partition("\n## 6. ")
+    with reader(directory, store) as someone:
+        someone.play(before)
+        someone.play(others[others.index("\n## 7. ") : others.index("\n## 8. ")])
+        someone.stop()
+        return someone.play(page)
 
 
 def _entry(command: str, shown: str) -> str:
@@ -207,6 +226,7 @@ def shown_by_workers(page: str) -> Iterator[str]:
 CUT = re.compile(r"  (?:(?!  )[^\n])*…")
 """The last column of a table, if it is cut: how much of it is shown depends on the others."""
 _MORE_MASKS = (
+    (re.compile(r"^(statistic|sample) +[\d,]+\n", re.MULTILINE), ""),
     (re.compile(r"\bin \d+\.\d+s\b"), "in SPAN"),
     (re.compile(r"\bpid +\d+"), "pid N"),
     (re.compile(r"\bevent loop \w+"), "event loop"),
@@ -224,14 +244,18 @@ def plain(text: str) -> str:
     return text
 
 
-def main() -> None:
+def main(pages: list[str]) -> None:
     from tests.support import postgres
     from tests.support.run import Run
 
     run = Run.begin()
     try:
         with tempfile.TemporaryDirectory() as made:
-            played = play(PAGE.read_text(), Path(made), postgres.start(run.directory))
+            store = postgres.start(run.directory)
+            if pages == ["promote"]:
+                PROMOTED.write_text(promote(PROMOTED.read_text(), Path(made), store))
+                return
+            played = play(PAGE.read_text(), Path(made), store)
         PAGE.write_text(played.page)
     finally:
         run.end()
@@ -239,4 +263,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -24,6 +24,7 @@ from . import (
     group,
     items,
     pause,
+    promote,
     run,
     schedules,
     status,
@@ -136,6 +137,7 @@ steps.register(commands)
 dead.register(commands)
 pause.register(commands)
 bulk.register(commands)
+promote.register(commands)
 audit.register(commands)
 watch.register(commands)
 web.register(commands)

@@ -1,4 +1,4 @@
-"""`treadle list`, `show` and `export`: items, by filter or by id."""
+"""`treadle list` and `show`: items, by filter or by id."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ MEMBERS_LOOKED_AT: Final = 1000
 def register(commands: typer.Typer) -> None:
     operator_command(commands, "list")(list_items)
     operator_command(commands, "show")(show)
-    operator_command(commands, "export")(export)
 
 
 async def list_items(
@@ -56,6 +55,12 @@ async def list_items(
     limit: LimitOption = 50,
     cursor: CursorOption = None,
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="oldest items first")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="with --json: any number of items, as they are read")
+    ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="with --json: with the history of failed attempts")
+    ] = False,
     reveal: RevealOption = False,
 ) -> int | None:
     """List items, newest first.
@@ -64,9 +69,21 @@ async def list_items(
     """
     conditions = [read_condition(text) for text in where or ()]
     selected = await filter_of(shell, filters)
+    if (everything or history) and not shell.json:
+        raise InputError("--all and --history go with --json")
+    if everything:
+        if conditions or cursor is not None:
+            raise InputError("--all takes no --where and no --cursor")
+        async for page in pages(shell, selected, oldest_first=oldest_first, history=history):
+            for each in page.items:
+                shell.emit(shell.client.values.item(each, history=history, reveal=reveal))
+            shell.flush()
+        return None
 
     async def read(size: int, start: str | None) -> Page:
-        return await shell.backend.list(selected, limit=size, cursor=start, oldest_first=oldest_first)
+        return await shell.backend.list(
+            selected, limit=size, cursor=start, oldest_first=oldest_first, history=history
+        )
 
     def holds(item: ItemState) -> bool:
         fields = shell.client.values.item(item, reveal=True) if conditions else {}
@@ -76,7 +93,7 @@ async def list_items(
     found = await find_items(read, holds, limit=limit, scan=most, portion=portion, cursor=cursor)
     if shell.json:
         for item in found.items:
-            shell.emit(shell.client.values.item(item, reveal=reveal))
+            shell.emit(shell.client.values.item(item, history=history, reveal=reveal))
     else:
         now = await shell.now()
         shell.lines(item_lines(found.items, now) if found.items else ["no items"])
@@ -311,22 +328,3 @@ def _value(shell: Shell, title: str, value: object, problem: str, length: int) -
     if problem:
         shell.print(f"  cannot be read by this code: {first_line(problem)}", "red")
     shell.lines(f"  {line}" for line in plain_lines(value_text(value)))
-
-
-# ------------------------------------------------------------------------------------------------ export
-
-
-async def export(
-    shell: Shell,
-    filters: ItemFilters,
-    history: Annotated[bool, typer.Option("--history", help="with the history of failed attempts")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="the most items")] = None,
-    reveal: RevealOption = False,
-) -> int | None:
-    """Write items as JSON, one per line, newest first, to standard output. Any number of them."""
-    where = await filter_of(shell, filters)
-    async for page in pages(shell, where, most=limit, history=history):
-        for item in page.items:
-            shell.emit(shell.client.values.item(item, history=history, reveal=reveal))
-        shell.flush()
-    return None

@@ -5,6 +5,7 @@ changes                 change many items: portions, canary, rate, what was not 
 bulk, bulk_portion      `app.bulk` starts and reads bulk actions; one of their items runs
 bulk_states             how far bulk actions are
 dead_letters            `app.dead`
+promote                 copies a store into another one, or into a file
 backlog                 what is due in each queue, and how fast it grows or drains
 orders                  pauses and limits of the whole fleet
 group_lists             groups and workflows as lists

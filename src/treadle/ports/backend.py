@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
-from typing import Any, Never, TypeVar, cast
+from typing import Any, Final, Never, TypeVar, cast
 
-from treadle.backend import Backend, HeartbeatConnection, Transaction
+from treadle.backend import Backend, Export, HeartbeatConnection, Import, Transaction
 from treadle.base.timing import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
@@ -53,6 +53,9 @@ from .wakeups import PortsWakeups
 from .workers import PortsWorkers
 
 Verb = TypeVar("Verb", bound=Callable[..., Awaitable[Any]])
+
+
+_WORK_OFF: Final = "let the workers work off what is queued, then begin with an empty store of the other kind"
 
 
 def _unsupported(capability: str) -> Never:
@@ -207,6 +210,17 @@ class PortsBackend(Backend):
     order = _without("operating", Backend.order)
     withdraw = _without("operating", Backend.withdraw)
     update = _without("updates", Backend.update)
+    mark = _without("moving", Backend.mark)
+    own = _without("moving", Backend.own)
+    discard = _without("moving", Backend.discard)
+
+    def export(
+        self, *, freeze: float | None = None, move: str | None = None
+    ) -> AbstractAsyncContextManager[Export]:
+        raise UnsupportedError("moving", "PortsBackend", "export", advice=_WORK_OFF)
+
+    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[Import]:
+        raise UnsupportedError("moving", "PortsBackend", "import", advice=_WORK_OFF)
 
     async def orders(self) -> Orders:
         return Orders()

@@ -11,7 +11,15 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, Protocol, TypeVar, cast
 
-from treadle.backend import Backend, HeartbeatConnection, Transaction, carries_results, store_name
+from treadle.backend import (
+    Backend,
+    Export,
+    HeartbeatConnection,
+    Import,
+    Transaction,
+    carries_results,
+    store_name,
+)
 from treadle.item import Loss, Record, Settled, Settlement
 
 T = TypeVar("T")
@@ -147,6 +155,20 @@ class WrappedBackend(Backend):
     pause_schedule = passed_on(Backend.pause_schedule)
     fire = passed_on(Backend.fire)
 
+    # -- moving ---------------------------------------------------------------------------------------
+
+    mark = passed_on(Backend.mark)
+    own = passed_on(Backend.own)
+    discard = passed_on(Backend.discard)
+
+    def export(
+        self, *, freeze: float | None = None, move: str | None = None
+    ) -> AbstractAsyncContextManager[Export]:
+        return self.inner.export(freeze=freeze, move=move)
+
+    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[Import]:
+        return self.inner.import_(move, source)
+
     # -- wake-ups -------------------------------------------------------------------------------------
 
     publish = passed_on(Backend.publish)
@@ -237,7 +259,8 @@ class WrappedHeartbeatConnection(HeartbeatConnection):
 VERBS: frozenset[str] = frozenset(
     name
     for name in vars(Backend)
-    if not name.startswith("_") and name not in ("heartbeat_connection", "transaction", "capabilities")
+    if not name.startswith("_")
+    and name not in ("heartbeat_connection", "transaction", "capabilities", "export", "import_")
 ) | {
     *("begin", "settle_within", "submit_within", "record_within", "get_within", "claim_key_within"),
     *("commit", "heartbeat_connection"),

@@ -6,6 +6,7 @@ backend.py       MemoryBackend: the verbs, each a call into one of the modules b
 transitions.py   how a row gets from one state to another
 endings.py       how a row ends, and what that causes: its group is over, others are released
 dependencies.py groups.py                         who waits for whom; members and values
+moving.py        tables as records, and records as tables
 tables.py        all tables; rows.py: what is in them
   fairness.py (ready and parked), retention.py
   priority_queue.py                               what most tables are made of

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import cast
 
-from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
+from msgspec.structs import replace
+
+from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction, unknown_move
 from treadle.base.timing import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
@@ -47,11 +50,21 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, BacklogSample, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.records import (
+    MINUTE,
+    AuditPage,
+    BacklogSample,
+    Line,
+    Related,
+    ScheduleRun,
+    Stat,
+    StatsBy,
+    StoreMark,
+)
 from treadle.store.rules.records import noted_change
 from treadle.store.wakeups import WakeReceivers
 
-from . import claim, operate, orders, read, records, schedules, settle, steps, submit, watch, workers
+from . import claim, moving, operate, orders, read, records, schedules, settle, steps, submit, watch, workers
 from .operate import RequeueOptions, requeue
 from .records import add_stats, noted, read_samples, read_stats
 from .tables import MemoryTables
@@ -70,19 +83,27 @@ class MemoryBackend:
     carries_results = True
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self.store = MemoryTables(SystemClock() if clock is None else clock)
+        self._clock = SystemClock() if clock is None else clock
+        self.store = MemoryTables(self._clock)
+        """While it is marked, a `MarkedTables`, which refuses every verb."""
+        self._mark: StoreMark | None = None
+        self._marked: MemoryTables | None = None
+        """The tables behind the mark."""
+        self._owned = ""
+        """The last move that was owned."""
         self._receivers = WakeReceivers()
 
     def __del__(self) -> None:
-        if "store" in self.__dict__:
-            self.store.cut_all()
+        if "_marked" in self.__dict__:
+            (self._marked or self.store).cut_all()
 
     @property
     def address(self) -> str:
         return "memory://"
 
     async def open(self) -> None:
-        pass
+        if self._mark is not None:
+            raise moving.refusal(self._mark)
 
     async def close(self) -> None:
         """Keeps all items: other apps may share the backend."""
@@ -91,7 +112,7 @@ class MemoryBackend:
         self._receivers.abandon()
 
     def heartbeat_connection(self) -> HeartbeatConnection:
-        return workers.MemoryHeartbeatConnection(self.store)
+        return workers.MemoryHeartbeatConnection(lambda: self.store)
 
     # -- the path of work ------------------------------------------------------------------------------
 
@@ -400,6 +421,63 @@ class MemoryBackend:
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
         return schedules.fire(self.store, fire, self.store.now())
+
+    # -- moving ----------------------------------------------------------------------------------------
+
+    async def mark(self) -> StoreMark | None:
+        return self._mark
+
+    @asynccontextmanager
+    async def export(
+        self, *, freeze: float | None = None, move: str | None = None
+    ) -> AsyncGenerator[moving.MemoryExport]:
+        mark = self._mark
+        if mark is not None and (move is None or not mark.is_of(move)):
+            raise moving.refusal(mark)
+        store = self._marked or self.store
+        reading = moving.MemoryExport(store, frozen=freeze is not None and mark is None)
+        if freeze is None or mark is not None:
+            yield reading
+            return
+        self._set_mark(StoreMark(state="frozen", move="", until=store.now() + freeze), store)
+        try:
+            yield reading
+        finally:
+            self._set_mark(reading.moved, store)
+
+    @asynccontextmanager
+    async def import_(self, move: str, source: str = "") -> AsyncGenerator[moving.MemoryImport]:
+        if self._mark is not None and not self._mark.gives_way(source):
+            raise moving.refusal(self._mark)
+        if self._mark is None:
+            moving.check_empty(self.store, self.address)
+        mark = StoreMark(state="importing", move=move, source=source)
+        filled = moving.MemoryImport(self._clock, lambda one: self._marked is one.store, self._set_whole)
+        self._set_mark(mark, filled.store)
+        yield filled
+
+    def _set_whole(self) -> None:
+        assert self._mark is not None
+        self._set_mark(replace(self._mark, whole=True), self._marked)
+
+    async def own(self, move: str) -> None:
+        if self._mark is None:
+            if self._owned != move:
+                raise unknown_move(self.address, move)
+            return
+        if not (self._mark.is_of(move) and self._mark.whole):
+            raise moving.refusal(self._mark)
+        self._set_mark(None, self._marked)
+        self._owned = move
+
+    async def discard(self, move: str) -> None:
+        if self._mark is not None and self._mark.is_of(move):
+            self._set_mark(None, MemoryTables(self._clock))
+
+    def _set_mark(self, mark: StoreMark | None, tables: MemoryTables | None) -> None:
+        assert tables is not None
+        self._mark, self._marked = mark, None if mark is None else tables
+        self.store = tables if mark is None else cast(MemoryTables, moving.MarkedTables(mark))
 
     # -- transactions ----------------------------------------------------------------------------------
 

@@ -64,17 +64,17 @@ def start_waiting(
 
 def is_tolerated(store: MemoryTables, row: Row) -> bool:
     """Whether an item that names this one in `after` runs, or ran, although this one dies."""
-    return row.ref in store.tolerant or any(map(_tolerates, store.waiters.get(row.ref, ())))
+    return row.ref in store.tolerant or any(map(tolerates, store.waiters.get(row.ref, ())))
 
 
-def _tolerates(row: Row) -> bool:
+def tolerates(row: Row) -> bool:
     return is_tolerant(row.item.counting, row.item.need, row.item.after)
 
 
 def stop_waiting(store: MemoryTables, row: Row) -> None:
     """The row ends, or is removed. Its reason is set already."""
     row.dependencies = None
-    tolerant, unmet = _tolerates(row), row.reason == "unsatisfiable"
+    tolerant, unmet = tolerates(row), row.reason == "unsatisfiable"
     for id in row.item.after:
         ref = row.kind.tenant, id
         if tolerant:

@@ -50,9 +50,12 @@ class MemoryLimits:
             return key.owner == owner
         if key is not None:
             self.keys_by_end.remove(key)
-        key = self.keys[ref] = ClaimedKey(ref, owner, now + ttl)
-        self.keys_by_end.push(key.until, next(self._ties), key)
+        self.add_key(ClaimedKey(ref, owner, now + ttl))
         return True
+
+    def add_key(self, key: ClaimedKey) -> None:
+        self.keys[key.ref] = key
+        self.keys_by_end.push(key.until, next(self._ties), key)
 
     def key_owner(self, ref: Ref, now: float) -> str | None:
         key = self.keys.get(ref)
@@ -153,10 +156,14 @@ class MemoryLimits:
     def _store(self, limit: Limit, state: LimitState) -> None:
         stored = self.limits.get((limit.name, limit.algorithm))
         if stored is None:
-            stored = self.limits[limit.name, limit.algorithm] = MemoryLimit(limit, state)
-            self.limits_by_end.push(idle_at(limit, state), next(self._ties), stored)
+            stored = MemoryLimit(limit, state)
+            self.add_limit(stored, idle_at(limit, state))
         stored.limit = limit
         stored.state = state
+
+    def add_limit(self, stored: MemoryLimit, idle_at: float) -> None:
+        self.limits[stored.limit.name, stored.limit.algorithm] = stored
+        self.limits_by_end.push(idle_at, next(self._ties), stored)
 
     def _prune_limit(self, stored: MemoryLimit, now: float) -> None:
         """Drop a limit, unless it was used since it was put into the queue."""

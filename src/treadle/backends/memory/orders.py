@@ -40,15 +40,15 @@ def drop_ended(store: MemoryTables, now: float) -> None:
     if now >= store.orders_end:
         for order in [each for each in store.orders.values() if each.until is not None and each.until <= now]:
             del store.orders[order.subject]
-            _apply(store, order)
+            apply(store, order)
 
 
 def _changed(store: MemoryTables, order: Order, now: float) -> None:
     store.orders_version = next_orders(store.orders_version, now)
-    _apply(store, order)
+    apply(store, order)
 
 
-def _apply(store: MemoryTables, order: Order) -> None:
+def apply(store: MemoryTables, order: Order) -> None:
     """Leave out the lines that it pauses, or let them in again."""
     store.orders_end = min(
         (each.until for each in store.orders.values() if each.until is not None), default=inf

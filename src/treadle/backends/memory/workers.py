@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.item_facts import KEPT_RELEASES
@@ -62,17 +62,18 @@ class MemoryHeartbeatConnection:
     from the backend's own `beat`.
     """
 
-    def __init__(self, store: MemoryTables) -> None:
-        self._store = store
+    def __init__(self, tables: Callable[[], MemoryTables]) -> None:
+        self._tables = tables
 
     async def open(self) -> None:
         pass
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        worker = self._store.workers.get(beat.worker)
+        store = self._tables()
+        worker = store.workers.get(beat.worker)
         if worker is None:
             return HeartbeatReply(fresh=True)
-        worker.until = max(worker.until, self._store.now() + beat.lease)
+        worker.until = max(worker.until, store.now() + beat.lease)
         if beat.info is not None:
             worker.info = beat.info
         return HeartbeatReply()

@@ -3,6 +3,7 @@
 backend.py            PostgresBackend, made of the verbs in
   submit.py claim.py settle.py steps.py read.py operate.py orders.py workers.py limits.py schedules.py
   transactions.py
+moving.py             the schema as records, and filled from records; marks of a store that has moved
 connection.py         calls with retries
 connector.py          opening connections: the hosts of a URL, the login, the types of arrays
 pool.py               a bounded pool of connections

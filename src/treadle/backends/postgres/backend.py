@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final
 
@@ -13,6 +14,7 @@ from treadle.backend import CAPABILITIES, HeartbeatConnection
 from treadle.errors import BackendError, TreadleError
 from treadle.item import Claim, Demand, Wake
 from treadle.logs.masking import Address, masked
+from treadle.records import StoreMark
 from treadle.store.wakeups import PubSub
 
 from .claim import PostgresClaim
@@ -21,6 +23,7 @@ from .connector import PostgresConnector
 from .errors import CONNECTION_ERRORS, NothingSent, cause_of, translated
 from .health import LongTransactions, Vacuum
 from .limits import PostgresLimits
+from .moving import MovingSchema, PostgresExport, PostgresImport
 from .operate import PostgresOperate
 from .orders import PostgresOrders
 from .pool import PostgresPool, abandon_dead_pools
@@ -140,6 +143,7 @@ class PostgresBackend(
             connect_timeout=connect_timeout,
             statement_timeout=statement_timeout,
         )
+        self._moving = MovingSchema(self._schema, partial(connector.connect, self._address), self.address)
         self._opening = asyncio.Lock()
         self._long_transactions = LongTransactions(self._calls, long_transaction)
         self._vacuum = Vacuum(self._calls)
@@ -159,6 +163,7 @@ class PostgresBackend(
             pool = self._new_pool()
             try:
                 async with pool.connection() as connection:
+                    await self._schema.check_unmarked(connection)
                     if self.apply_schema:
                         await self._schema.apply(connection)
                     else:
@@ -211,6 +216,25 @@ class PostgresBackend(
 
     async def inspect(self) -> Sequence[BackendError]:
         return [*await self._long_transactions.inspect(), *self._wakeups.problems()]
+
+    # -- moving ----------------------------------------------------------------------------------------
+
+    async def mark(self) -> StoreMark | None:
+        return await self._moving.mark()
+
+    def export(
+        self, *, freeze: float | None = None, move: str | None = None
+    ) -> AbstractAsyncContextManager[PostgresExport]:
+        return self._moving.export(freeze=freeze is not None, move=move)
+
+    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[PostgresImport]:
+        return self._moving.import_(move, source)
+
+    async def own(self, move: str) -> None:
+        await self._moving.own(move)
+
+    async def discard(self, move: str) -> None:
+        await self._moving.discard(move)
 
     # -- wake-ups --------------------------------------------------------------------------------------
 

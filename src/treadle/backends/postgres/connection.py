@@ -20,9 +20,19 @@ import asyncpg
 from treadle.errors import NotStarted, StoreTooSlow, TreadleError
 from treadle.retry import Retry
 
-from .errors import NothingSent, cause_of, is_away, is_conflict, is_for_caller, is_locked, translated
+from .errors import (
+    CONNECTION_ERRORS,
+    NothingSent,
+    cause_of,
+    is_away,
+    is_conflict,
+    is_for_caller,
+    is_locked,
+    is_missing,
+    translated,
+)
 from .pool import PostgresPool
-from .schema import Connection, PostgresSchema
+from .schema import Connection, PostgresSchema, refusal
 
 Record: TypeAlias = asyncpg.Record
 
@@ -147,8 +157,20 @@ class PostgresCalls:
                 if delay is None:
                     if is_for_caller(cause):
                         raise
-                    raise translated(cause) from cause
+                    raise await self._explained(cause) from cause
                 await self.sleep(delay)
+
+    async def _explained(self, cause: BaseException) -> TreadleError:
+        """The error to raise. If the schema is out of sight, its mark says why."""
+        if is_missing(cause) and self._pool is not None:
+            try:
+                async with self._pool.connection() as connection:
+                    mark = await self.schema.mark(connection)
+            except (*CONNECTION_ERRORS, NothingSent, asyncpg.PostgresError):
+                mark = None
+            if mark is not None:
+                return refusal(mark)
+        return translated(cause)
 
     def _draw(self) -> float:
         return self._random.random()

@@ -49,8 +49,8 @@ _LOCKED: Final = "55P03"
 _STOPPED: Final = "57014"
 """The statement took longer than `statement_timeout`, or an operator stopped it."""
 _FULL: Final = "53100"
-MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
-"""A schema, a table, a function or a column is not there."""
+MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703", "42704"})
+"""A schema, a table, a function, a column or a type is not there."""
 _DENIED: Final = "42501"
 _LOGIN: Final = {"28": "refuses the login", "3D": "has no such database"}
 """Classes of errors of a login: the role or its password; the database."""
@@ -94,6 +94,11 @@ def is_conflict(error: BaseException | None) -> bool:
 def is_locked(error: BaseException | None) -> bool:
     """Whether another transaction holds what this call needs, for longer than a call waits."""
     return isinstance(error, asyncpg.PostgresError) and _sqlstate(error) == _LOCKED
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether something of the schema is not there."""
+    return _sqlstate(error) in MISSING
 
 
 def is_away(error: BaseException) -> bool:

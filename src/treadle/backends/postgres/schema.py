@@ -17,7 +17,15 @@ from typing import Any, Final, TypeAlias
 
 import asyncpg
 
-from treadle.errors import InputError, SchemaError, UntrustedSchema
+from treadle.errors import (
+    BackendError,
+    InputError,
+    SchemaError,
+    StoreMoved,
+    StoreUnfinished,
+    UntrustedSchema,
+)
+from treadle.records import StoreMark
 
 from .statements import FILES, statement, statements, text
 
@@ -37,6 +45,10 @@ _HEAD = re.compile(
 _PIN: Final = " set search_path = pg_catalog, pg_temp"
 
 VERSION: Final = 10
+
+MOVED: Final = 2
+IMPORTING: Final = 3
+"""What the column `state` of a mark says."""
 
 _sql = statements("schema")
 
@@ -75,6 +87,31 @@ class PostgresSchema:
             if not await self._is_current(connection):
                 await self._migrate(connection)
                 await self._define_functions(connection)
+
+    async def mark(self, connection: Connection) -> StoreMark | None:
+        """The mark of a store that is out of sight: see moving.py."""
+        if await connection.fetchval(_sql("table_oid"), f'"{self.name}".part') is None:
+            return None
+        row = await connection.fetchrow(self.sql(statement("moving", "mark")))
+        if row is None:
+            return None
+        if row["state"] == MOVED:
+            return StoreMark(state="moved", move=row["move"], to=row["other"])
+        return StoreMark(state="importing", move=row["move"], source=row["other"], whole=True)
+
+    async def owned(self, connection: Connection) -> str | None:
+        """The last move that the store owned."""
+        return (await self._meta(connection)).get("owned")
+
+    async def set_owned(self, connection: Connection, move: str) -> None:
+        await connection.execute(self.sql(_sql("set_meta")), "owned", move)
+
+    async def check_unmarked(self, connection: Connection) -> None:
+        """Raise what the mark of the store says. A mark of an untrusted role says nothing."""
+        await self._check_roles(connection)
+        mark = await self.mark(connection)
+        if mark is not None:
+            raise refusal(mark)
 
     async def wake_key(self, connection: Connection) -> str:
         """The key of the wake-ups of this schema."""
@@ -128,6 +165,11 @@ class PostgresSchema:
                 for (signature,) in await connection.fetch(_sql("functions_of"), self.name, name):
                     await connection.execute(text("schema", "drop_function", signature=signature))
             await connection.execute(script)
+
+
+def refusal(mark: StoreMark) -> BackendError:
+    """What a marked store raises."""
+    return StoreMoved(mark.to) if mark.state == "moved" else StoreUnfinished(mark.move, mark.source)
 
 
 def _version(meta: dict[str, str]) -> int | None:

@@ -4,6 +4,7 @@ backend.py        RedisBackend, made of the verbs in
   submit.py claim.py settle.py steps.py read.py lists.py watch.py operate.py orders.py workers.py limits.py
   schedules.py records.py
 stage.py          many items that one call stores, in portions that are seen together
+moving.py         the namespace as records, and filled from records; marks: lua/moving
 scripts.py        the scripts: lua/*.lua, and what they share: lua/lib/*.lua
 item_bytes.py record_bytes.py settlement_bytes.py step_bytes.py    what scripts and stored rows have, as bytes
 link.py           calls with retries, on a connection for each kind

@@ -20,6 +20,7 @@ from .health import RedisDamage, RedisHealth
 from .limits import RedisLimits
 from .link import RedisLink
 from .lists import RedisLists
+from .moving import MovingNamespace, RedisMoves, check_unmarked, explained
 from .operate import RedisOperate, RedisRequeue, RedisUpdates
 from .orders import RedisOrders
 from .records import RedisRecords
@@ -49,6 +50,7 @@ class RedisBackend(
     RedisLimits,
     RedisSchedules,
     RedisRecords,
+    RedisMoves,
 ):
     """Items in a namespace of Redis (7.0 or newer) or Valkey, shared by any number of processes.
 
@@ -95,7 +97,22 @@ class RedisBackend(
         self._publisher = redis_publisher(partial(self._link.publish, channel))
         self._listener = RedisListener(connector.connect, channel, sharded=connector.is_cluster)
         damage = RedisDamage(self._link)
-        self._link.why_failed = damage.error
+        self._link.why_failed = partial(self._why_failed, damage)
+        self._moving = MovingNamespace(
+            lambda folder: RedisLink(
+                connector,
+                prefix,
+                replicas=address.replicas,
+                test_clock=test_clock,
+                single=True,
+                folder=folder,
+            ),
+            self._check_store,
+            self._now,
+            UNFOLD_STAGE,
+            self.address,
+            test_clock=test_clock,
+        )
         self._health = RedisHealth(self._link, address.replicas, damage.missing_keys)
         self._was_opened = False
 
@@ -116,15 +133,24 @@ class RedisBackend(
             connection = await self._link.start()
             try:
                 await check_version(connection)
-                if not self._is_heartbeat:
-                    await check_rights(self._link)
-                    await check_schema(self._link, make=self.apply_schema)
+                await self._check_store(self._link)
                 if not (self._is_heartbeat or self._was_opened):
                     await self._log_risks()
                 self._was_opened = True
             except BaseException:
                 await self._link.stop()
                 raise
+
+    async def _check_store(self, link: RedisLink, make: bool = False) -> None:
+        if not self._is_heartbeat:
+            await check_rights(link)
+        await check_unmarked(link)
+        if not self._is_heartbeat:
+            await check_schema(link, make=make or self.apply_schema)
+
+    async def _why_failed(self, damage: RedisDamage) -> BackendError | None:
+        """Why a script has failed that should not: the store is marked, or keys are missing."""
+        return await explained(self._link) or await damage.error()
 
     async def _log_risks(self) -> None:
         for risk in await self._health.risks():
@@ -147,8 +173,11 @@ class RedisBackend(
         return backend
 
     async def now(self) -> float:
-        seconds, micros = await self._link.command(b"TIME")
-        shift = await self._link.command(b"GET", self._link.key("shift")) if self._test_clock else None
+        return await self._now(self._link)
+
+    async def _now(self, link: RedisLink) -> float:
+        seconds, micros = await link.command(b"TIME")
+        shift = await link.command(b"GET", link.key("shift")) if self._test_clock else None
         if shift is not None and shift.startswith(b"="):
             return float(shift[1:])
         return int(seconds) + int(micros) / 1e6 + float(shift or 0)

@@ -378,7 +378,11 @@ _decode: Final = msgpack.Decoder(tuple[bytes, bytes, bytes]).decode
 def pack_failure(failure: ErrorInfo) -> bytes:
     """The failure of an attempt, as scripts put it into the history. Its texts may hold lone surrogates."""
     texts = failure.type, failure.message, failure.traceback
-    return _encode([text.encode("utf-8", "surrogatepass") for text in texts])
+    return pack_failure_texts(*(text.encode("utf-8", "surrogatepass") for text in texts))
+
+
+def pack_failure_texts(type: bytes, message: bytes, traceback: bytes) -> bytes:
+    return _encode([type, message, traceback])
 
 
 def _read_failure(data: bytes) -> ErrorInfo:

@@ -22,7 +22,7 @@ PORTION: Final = 250
 """Limits that one script looks at."""
 
 _ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
-_STATE: Final = Bytes(">ddddd")
+LIMIT_STATE: Final = Bytes(">ddddd")
 
 _CLAIM_KEY: Final = RedisScript("claim_key")
 _KEY_OWNER: Final = RedisScript("key_owner")
@@ -140,5 +140,5 @@ def _use(full_name: str, row: Any, now: float) -> LimitUse | None:
                 for worker, count, items in row
             ],
         )
-    at, used, before, limit, window = _STATE.unpack(row)
+    at, used, before, limit, window = LIMIT_STATE.unpack(row)
     return rate_use(name, cast(Algorithm, algorithm), (int(limit), window), LimitState(at, used, before), now)

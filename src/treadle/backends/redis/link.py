@@ -12,6 +12,7 @@ import asyncio
 import atexit
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import hiredis
@@ -35,6 +36,8 @@ ORDER_SECONDS: Final = 1.0
 """How long a claim waits for the answers to earlier calls: their connection may hang."""
 REPLICAS_MS: Final = 1000
 """Seconds that the replicas may take to acknowledge a write."""
+ASKED: Final = "missing_keys"
+"""The script that `why_failed` runs. If it fails itself, nothing more is known."""
 NEXT_WRITE: Final = "#!lua flags=allow-oom\nredis.call('INCR', KEYS[1])"
 """WAIT waits for the last write of its own connection. A script that has written nothing, because another
 connection has done it already, must wait for that write too. So each is followed by this small write."""
@@ -96,6 +99,7 @@ class RedisLink:
     replicas: how many replicas have to acknowledge a write.
     test_clock: run the builds of the scripts whose clock tests can shift.
     single: one connection for all calls.
+    folder: what the names of keys begin with: those of parked keys, see moving.py.
     """
 
     def __init__(
@@ -106,8 +110,10 @@ class RedisLink:
         replicas: int = 0,
         test_clock: bool = False,
         single: bool = False,
+        folder: str = "",
     ) -> None:
         self.prefix = prefix
+        self._folder = folder
         self._connector = connector
         self._test_clock = test_clock
         self.single = single
@@ -131,7 +137,7 @@ class RedisLink:
 
     def key(self, name: str) -> bytes:
         """A key of the namespace."""
-        return f"{{{self.prefix}}}:{name}".encode()
+        return f"{{{self.prefix}}}:{self._folder}{name}".encode()
 
     # -- calls -----------------------------------------------------------------------------------------
 
@@ -156,7 +162,7 @@ class RedisLink:
                 elif code_of(error) == STAGED and self.unfold is not None:
                     await self._unfold(self.unfold)
                 else:
-                    raised = await self._failed(connection, error)
+                    raised = await self._failed(connection, script, error)
                     tries = tries or Tries()
                     if not (self._connector.is_elsewhere(error) and await tries.again()):
                         raise raised from None
@@ -167,20 +173,15 @@ class RedisLink:
                     raise
                 connection = await self._connected(on)
 
-    async def _failed(self, connection: RedisConnection, error: hiredis.ReplyError) -> Exception:
+    async def _failed(
+        self, connection: RedisConnection, script: LinkScript, error: hiredis.ReplyError
+    ) -> Exception:
         """The error to raise for a script."""
-        if self.why_failed is not None and is_failed_script(error):
-            # Not when it is asked itself.
-            why_failed, self.why_failed = self.why_failed, None
-            try:
-                found = await why_failed()
-            except BackendError:
-                found = None
-            finally:
-                self.why_failed = why_failed
-            if found is not None:
-                return found
-        return self._refused(connection, error)
+        found = None
+        if self.why_failed is not None and is_failed_script(error) and script.name != ASKED:
+            with suppress(BackendError):
+                found = await self.why_failed()
+        return found or self._refused(connection, error)
 
     async def _unfold(self, unfold: LinkScript) -> None:
         """Unfold what was submitted in a stage. Other processes may do the same: a call takes a portion."""

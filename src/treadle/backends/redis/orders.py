@@ -20,12 +20,12 @@ class RedisOrders(RedisVerbs):
     async def order(self, order: Order, *, note: AuditNote | None = None) -> bool:
         ends = b"" if order.until is None else pack_double(order.until)
         packed = pack_note(note, order.verb, [order.about], order.tenant)
-        given: list[Argument] = [packed, order.subject, _paused_name(order), ends, order_bytes(order)]
+        given: list[Argument] = [packed, order.subject, paused_key(order), ends, order_bytes(order)]
         return bool(await self._link.run(_ORDER, given))
 
     async def withdraw(self, order: Order, *, note: AuditNote | None = None) -> bool:
         packed = pack_note(note, order.undo, [order.about], order.tenant)
-        return bool(await self._link.run(_ORDER, [packed, order.subject, _paused_name(order), b"", b""]))
+        return bool(await self._link.run(_ORDER, [packed, order.subject, paused_key(order), b"", b""]))
 
     async def orders(self) -> Orders:
         now, pauses, stored = await self._link.run(_ORDERS, on="read")
@@ -34,15 +34,15 @@ class RedisOrders(RedisVerbs):
         found = [read_order(row[16:], read_double(row[:8])) for row in rows.values()]
         # Earlier versions of this library know `paused` alone.
         parts = set(pauses[::2])
-        known = [each for each in found if not (part := _paused_name(each)) or part.encode() in parts]
-        parts -= {_paused_name(each).encode() for each in known}
+        known = [each for each in found if not (part := paused_key(each)) or part.encode() in parts]
+        parts -= {paused_key(each).encode() for each in known}
         for part in parts:
             queue, _, tenant = part.decode().partition("\0")
             known.append(Order(kind="pause", queue=queue, tenant=tenant or None))
         return in_force(version, known, read_double(now))
 
 
-def _paused_name(order: Order) -> str:
+def paused_key(order: Order) -> str:
     """The name under which claims find a pause. Empty: workers obey the order."""
     if order.paused_part is None:
         return ""

@@ -20,6 +20,7 @@ _HAS_BULK: Final = 2
 _HAS_ABOUT: Final = 4
 
 _HEAD: Final = Bytes(">dIB")
+_AUDIT_HEAD: Final = Bytes(">dI")
 _LENGTH: Final = Bytes(">H")
 
 
@@ -56,6 +57,22 @@ def pack_change(change: NotedChange | None) -> bytes:
     )
     body = AuditBody(note.actor, change.verb, change.ids, note.about, note.reason, note.address)
     return b"".join((bytes((flags,)), _text(tenant), _text(note.bulk), _encode(body)))
+
+
+def pack_audit(entry: AuditEntry) -> bytes:
+    """An entry as it is stored."""
+    note = AuditNote(
+        actor=entry.actor, reason=entry.reason, address=entry.address, bulk=entry.bulk, about=entry.about
+    )
+    packed = pack_change(NotedChange(note, entry.verb, entry.tenant, entry.ids))
+    return _AUDIT_HEAD.pack(entry.at, entry.count) + packed
+
+
+def pack_runs(runs: Sequence[ScheduleRun]) -> bytes:
+    return b"".join(
+        b"".join((_RUN.pack(run.at, run.fired_at), _text(run.tenant), _text(run.id), _text(run.error)))
+        for run in runs
+    )
 
 
 def read_audit(number: int, entry: bytes) -> AuditEntry:

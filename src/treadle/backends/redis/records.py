@@ -32,21 +32,22 @@ PORTION: Final = 300
 """Rows that one script adds."""
 READ_PORTION: Final = 1000
 
-_LETTERS: Final = {MINUTE: b"m", QUARTER: b"q", HOUR: b"h"}
-_HEAD: Final = Bytes(">cd")
+LETTERS: Final = {MINUTE: b"m", QUARTER: b"q", HOUR: b"h"}
+STAT_HEAD: Final = Bytes(">cd")
 
 _ADD_STATS: Final = RedisScript("add_stats")
 _STATS: Final = RedisScript("stats")
 _AUDITS: Final = RedisScript("audits")
 
 _encode: Final = msgpack.Encoder().encode
+pack_sample: Final = _encode
 _decode: Final = msgpack.Decoder(list[int]).decode
-_decode_sample: Final = msgpack.Decoder(BacklogSample).decode
+decode_sample: Final = msgpack.Decoder(BacklogSample).decode
 
 
 class RedisRecords(RedisVerbs):
     async def add_stats(self, stats: Sequence[Stat]) -> None:
-        await self._put([(_name(key), _counts(stat)) for key, stat in rows_to_add(stats)])
+        await self._put([(stat_name(key), pack_counts(stat)) for key, stat in rows_to_add(stats)])
 
     async def _put(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         for first in range(0, len(rows), PORTION):
@@ -66,8 +67,8 @@ class RedisRecords(RedisVerbs):
         queue: str | None = None,
     ) -> Sequence[Stat]:
         found: dict[tuple[float, str], list[Stat]] = {}
-        async for row in self._read_rows(_LETTERS[kept_step(step)], since, until):
-            stat = _read_stat(*row)
+        async for row in self._read_rows(LETTERS[kept_step(step)], since, until):
+            stat = read_stat(*row)
             if type in (None, stat.type) and queue in (None, stat.queue):
                 name = {"time": "", "type": stat.type, "queue": stat.queue}[by]
                 key = (begin_of(stat.at, step), "") if by == "time" else (since, name)
@@ -77,9 +78,9 @@ class RedisRecords(RedisVerbs):
         ]
 
     async def put_samples(self, samples: Sequence[BacklogSample]) -> None:
-        heads = (_HEAD.pack(_LETTERS[each.step].upper(), each.at) for each in samples)
+        heads = (STAT_HEAD.pack(LETTERS[each.step].upper(), each.at) for each in samples)
         rows = zip(heads, samples, strict=True)
-        await self._put([(head + each.queue.encode(), _encode(each)) for head, each in rows])
+        await self._put([(head + each.queue.encode(), pack_sample(each)) for head, each in rows])
 
     async def samples(
         self,
@@ -91,15 +92,15 @@ class RedisRecords(RedisVerbs):
     ) -> Sequence[BacklogSample]:
         if queues is not None and not queues:
             return []
-        rows = self._read_rows(_LETTERS[step].upper(), since, until, queues or ())
-        return [_decode_sample(body) async for _, body in rows]
+        rows = self._read_rows(LETTERS[step].upper(), since, until, queues or ())
+        return [decode_sample(body) async for _, body in rows]
 
     async def _read_rows(
         self, letter: bytes, since: float, until: float | None, queues: Sequence[str] = ()
     ) -> AsyncIterator[tuple[bytes, bytes]]:
         """The rows of a step, by time: their names, and what is in them. queues: only samples of these."""
-        first = b"[" + _HEAD.pack(letter, max(0.0, since))
-        last = b"(" + (bytes((letter[0] + 1,)) if until is None else _HEAD.pack(letter, max(0.0, until)))
+        first = b"[" + STAT_HEAD.pack(letter, max(0.0, since))
+        last = b"(" + (bytes((letter[0] + 1,)) if until is None else STAT_HEAD.pack(letter, max(0.0, until)))
         while first:
             given: list[Argument] = [first, last, READ_PORTION, *queues]
             found: list[bytes] = await self._link.run(_STATS, given, on="read")
@@ -128,19 +129,19 @@ class RedisRecords(RedisVerbs):
         return audit_page(found, most)
 
 
-def _name(key: StatKey) -> bytes:
+def stat_name(key: StatKey) -> bytes:
     step, at, type, queue = key
-    return _HEAD.pack(_LETTERS[step], at) + f"{type}\0{queue}".encode()
+    return STAT_HEAD.pack(LETTERS[step], at) + f"{type}\0{queue}".encode()
 
 
-def _counts(stat: Stat) -> bytes:
+def pack_counts(stat: Stat) -> bytes:
     counters = (getattr(stat, name) for name in COUNTERS)
     return _encode([*counters, len(stat.wait), *stat.wait, *stat.run])
 
 
-def _read_stat(name: bytes, counts: bytes) -> Stat:
-    _, at = _HEAD.unpack_from(name)
-    type, queue = name[_HEAD.size :].decode().split("\0")
+def read_stat(name: bytes, counts: bytes) -> Stat:
+    _, at = STAT_HEAD.unpack_from(name)
+    type, queue = name[STAT_HEAD.size :].decode().split("\0")
     numbers = _decode(counts)
     first = len(COUNTERS) + 1
     run = first + numbers[first - 1]

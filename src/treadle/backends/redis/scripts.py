@@ -84,6 +84,14 @@ def _source(name: str, clock: str) -> ScriptSource:
     return ScriptSource(whole, sha1(whole.encode(), usedforsecurity=False).hexdigest(), keys)
 
 
+@cache
+def all_keys() -> tuple[str, ...]:
+    """The names of all keys that scripts use."""
+    folder = files("treadle.backends.redis").joinpath("lua")
+    names = sorted(file.name.removesuffix(".lua") for file in folder.iterdir() if file.name.endswith(".lua"))
+    return tuple(dict.fromkeys(key for name in names for key in _source(name, _CLOCK).keys))
+
+
 def _in_order(text: str) -> list[str]:
     """The modules that a script uses, each after those that it uses itself."""
     found: dict[str, None] = {}

@@ -41,10 +41,10 @@ VERBS: Final[dict[bytes, Literal["stored", "existing", "not_found", "ended", "fu
 
 def step_arguments(steps: Iterable[StepRecord]) -> list[Argument]:
     """The name and the bytes of each."""
-    return [part for step in steps for part in (step.name, _pack_step(step))]
+    return [part for step in steps for part in (step.name, pack_step(step))]
 
 
-def _pack_step(step: StepRecord) -> bytes:
+def pack_step(step: StepRecord) -> bytes:
     flags, time = _KIND_NUMBERS[step.kind] | (_OVER if step.over else 0), 0.0
     if step.delay is not None:
         flags, time = flags | _IS_DELAY, step.delay
@@ -99,7 +99,7 @@ def read_recorded(answer: Sequence[Any]) -> Recorded:
     """What an item has recorded, as lua/steps.lua answers it."""
     mailbox, progress, chunks, names, steps = answer
     return Recorded(
-        steps=tuple(map(_read_step, names, steps)),
+        steps=tuple(map(read_step, names, steps)),
         mailbox=Counter(_signal_names(mailbox or b"")),
         progress=progress[_INSTANT.size :] if progress else None,
         progress_at=_INSTANT.unpack_from(progress)[0] if progress else None,
@@ -116,7 +116,7 @@ def _signal_names(mailbox: bytes) -> Iterator[str]:
         yield mailbox[begins:at].decode()
 
 
-def _read_step(name: bytes, data: bytes) -> StepRecord:
+def read_step(name: bytes, data: bytes) -> StepRecord:
     times, at, attempt, flags, time, took, length = _STORED.unpack_from(data)
     signal_ends = _STORED.size + length
     value_at, undo = signal_ends, None

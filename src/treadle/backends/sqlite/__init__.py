@@ -5,6 +5,7 @@ database            the file while it is open: its threads and what belongs to t
 threads             execute verbs in their threads: reads beside all writes, which are in group commits
 process_directory   where the processes on one file find each other; wakeups go through it
 connection, schema  how the file is opened, and that it is still the same one; migrations/*.sql
+moving, marks       the file as records, and filled from records; marks of a store that has moved
 statements          loads sql/*.sql, and executes them inside a transaction
 
 One module and one sql/*.sql per verb: submit (dependencies), claim (fairness, workers), settle (endings,

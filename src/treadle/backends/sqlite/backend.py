@@ -50,7 +50,17 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, BacklogSample, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.records import (
+    MINUTE,
+    AuditPage,
+    BacklogSample,
+    Line,
+    Related,
+    ScheduleRun,
+    Stat,
+    StatsBy,
+    StoreMark,
+)
 from treadle.store.rules.records import NotedChange, noted_change
 
 from . import (
@@ -71,6 +81,7 @@ from . import (
 )
 from .database import OpenDatabase, SqliteDatabase
 from .lists import list_groups, list_items, list_workflows
+from .moving import MovingStore, SqliteExport, SqliteImport
 from .records import add_stats, put_samples, read_samples, read_stats
 from .statements import Tx
 from .transactions import call_with_connection
@@ -464,6 +475,29 @@ class SqliteBackend(SqliteDatabase):
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
         self._check_room()
         return await self._write(schedules.fire, fire)
+
+    # -- moving ----------------------------------------------------------------------------------------
+
+    @property
+    def _moving(self) -> MovingStore:
+        return MovingStore(self._path, self._clock, self._patience)
+
+    async def mark(self) -> StoreMark | None:
+        return await self._moving.mark()
+
+    def export(
+        self, *, freeze: float | None = None, move: str | None = None
+    ) -> AbstractAsyncContextManager[SqliteExport]:
+        return self._moving.export(freeze=freeze is not None, move=move)
+
+    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[SqliteImport]:
+        return self._moving.import_(move, source)
+
+    async def own(self, move: str) -> None:
+        await self._moving.own(move)
+
+    async def discard(self, move: str) -> None:
+        await self._moving.discard(move)
 
     # -- transactions ----------------------------------------------------------------------------------
 

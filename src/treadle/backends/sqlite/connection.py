@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from treadle.errors import BackendError, InputError, StoreFull, StoreUnavailable, TreadleError
 
+from .marks import mark_behind, refusal
 from .records import add_functions
 from .statements import statements
 
@@ -150,6 +151,9 @@ def breaks_connection(error: sqlite3.Error) -> bool:
 def translated(error: sqlite3.Error, path: Path) -> TreadleError:
     """The error to raise instead, with the original as its cause."""
     code = _code(error)
+    mark = mark_behind(error, path)
+    if mark is not None:
+        return refusal(mark)
     if code in _BUSY:
         return StoreUnavailable(
             f"{path} stayed locked by another writer: another program, or a transaction that was left open. "

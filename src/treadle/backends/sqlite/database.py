@@ -21,6 +21,7 @@ from .connection import (
     retry_while_locked,
     usable_path,
 )
+from .marks import check_unmarked
 from .process_directory import ProcessDirectory
 from .schema import apply_schema, check_schema, is_current, wanted_version
 from .threads import DatabaseThread, ReaderThread, WriteLock, WriterThread, forget_waiting
@@ -175,6 +176,7 @@ class SqliteDatabase:
     def _prepare(self, connection: sqlite3.Connection, path: Path) -> None:
         if path.stat().st_size <= _SMALL:
             check_integrity(connection, path)
+        check_unmarked(connection)
         if not self.apply_schema:
             check_schema(connection)
             return
@@ -182,6 +184,7 @@ class SqliteDatabase:
             return  # without the write lock: a transaction of this process may have it
         connection.execute("BEGIN IMMEDIATE")
         try:
+            check_unmarked(connection)
             apply_schema(connection)
             connection.execute("COMMIT")
         except BaseException:

@@ -155,13 +155,13 @@ def end_sleeps(tx: Tx, nos: Iterable[int]) -> None:
 
 def without_step(tx: Tx, nos: Sequence[int], from_step: str) -> set[int]:
     """Those of these items that have no step of this name."""
-    found = _read(tx, nos)
+    found = read_steps(tx, nos)
     return {no for no in nos if requeued_steps(found[no], dead=False, from_step=from_step) is None}
 
 
 def requeue(tx: Tx, nos: Iterable[int], dead: Iterable[int], from_step: str | None) -> None:
     """These items are requeued: forget what they have to do again. dead: those that were dead."""
-    found, was_dead = _read(tx, nos), set(dead)
+    found, was_dead = read_steps(tx, nos), set(dead)
     tx.run(_SQL["remove_steps"], array(found))
     for no, steps in found.items():
         kept = requeued_steps(steps, dead=no in was_dead, from_step=from_step) or ()
@@ -179,7 +179,7 @@ def remove(tx: Tx, nos: str) -> None:
 # -- reading -------------------------------------------------------------------------------------------
 
 
-def _read(tx: Tx, nos: Iterable[int]) -> defaultdict[int, list[StepRecord]]:
+def read_steps(tx: Tx, nos: Iterable[int]) -> defaultdict[int, list[StepRecord]]:
     """The steps of these items, in order."""
     found: defaultdict[int, list[StepRecord]] = defaultdict(list)
     for row in tx.rows(_SQL["steps"], array(nos)):
@@ -206,7 +206,7 @@ def _step(row: Row) -> StepRecord:
 
 def steps(tx: Tx, ids: Sequence[str], tenant: str | None) -> list[Recorded | None]:
     nos = numbers(tx, ids, tenant)
-    found = _read(tx, nos.values())
+    found = read_steps(tx, nos.values())
     others = {row[0]: row[1:] for row in tx.rows(_SQL["recorded"], array(nos.values()))}
     return [None if id not in nos else _recorded(found[nos[id]], others[nos[id]]) for id in ids]
 

@@ -560,11 +560,13 @@ class ReaderThread(DatabaseThread):
     def _read(self, call: DatabaseCall) -> object:
         connection = self._connection
         connection.execute("BEGIN")
+        cursor = connection.cursor()
         try:
-            found = call.verb(Tx(connection.cursor(), self._clock.now()), *call.arguments, **call.options)
+            found = call.verb(Tx(cursor, self._clock.now()), *call.arguments, **call.options)
             self._identity.check()
             return found
         finally:
+            cursor.close()  # an error refers to it, and would keep the file open
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 

@@ -36,6 +36,7 @@ from .load import LoadCases
 from .logs import LogCases
 from .losses import BeginCases, LostLeaseCases
 from .marks import DeadMarkCases, ItemMarkCases
+from .moving import ExportCases, ImportCases, MovedCases
 from .must_exist import MustExistCases
 from .nested_failures import NestedFailureCases, NestedLoadCases, NestedRemovalCases
 from .nested_groups import NestedGroupCases, NestedKeyCases
@@ -173,6 +174,9 @@ class BackendContract(
     LostAnswerCases,
     ClaimRaceCases,
     OperatorRaceCases,
+    ExportCases,
+    ImportCases,
+    MovedCases,
     LoadCases,
     BatchedSettleCases,
     BatchedSubmitCases,

@@ -120,6 +120,21 @@ do
     return gate
   end
 
+  -- An open row that is imported: its gate, as stored, and what it waits for.
+  function Dependencies.restore(row, gate)
+    Store.set(K.gates, row.n, gate)
+    for _, name in ipairs(Rows.extra(row).a) do Store.insert(K.waiters, name_of(row.kind.tenant, name), row.n) end
+  end
+
+  -- An ended row that is imported: it counts among those that have waited.
+  function Dependencies.was_waiting(row)
+    local tenant, tolerant, unmet = row.kind.tenant, tolerates(row), row.reason == 5
+    for _, name in ipairs(Rows.extra(row).a) do
+      if tolerant then Store.insert(K.tolerant, name_of(tenant, name), row.n) end
+      if unmet then Store.insert(K.unmet, name_of(tenant, name), row.n) end
+    end
+  end
+
   -- Count the end of a prerequisite, once. False: it was counted before.
   function Dependencies.count(gate, name, ended)
     local times = gate.pending[name]
@@ -222,12 +237,9 @@ do
     if not extra.a or not Dependencies.gate(row) then return end
     gates[row.n], changed[row.n] = false, nil
     Store.set(K.gates, row.n)
-    local tenant, tolerant, unmet = row.kind.tenant, tolerates(row), row.reason == 5
-    for _, name in ipairs(extra.a) do
-      if tolerant then Store.insert(K.tolerant, name_of(tenant, name), row.n) end
-      if unmet then Store.insert(K.unmet, name_of(tenant, name), row.n) end
-      Store.remove(K.waiters, name_of(tenant, name), row.n)
-    end
+    local tenant = row.kind.tenant
+    Dependencies.was_waiting(row)
+    for _, name in ipairs(extra.a) do Store.remove(K.waiters, name_of(tenant, name), row.n) end
     prune_unawaited(K.waiters, tenant, extra.a)
   end
 

@@ -42,6 +42,23 @@ do
     end
   end
 
+  -- Add an ended row to these indexes.
+  function Effects.list(row)
+    if row.status == 'D' then
+      local place = struct.pack('>d', row.ended_at) .. row.n
+      Store.insert(K.dead, '', row.n)
+      Store.insert(K.marks, mark_name(row) .. row.kind.tenant, place)
+      Store.insert(K.marked, mark_name(row), row.n .. row.kind.tenant)
+      Store.score(K.marks_last, row.mark, row.ended_at)
+      if row.release then
+        Store.set(K.released, row.n, row.release)
+        Store.insert(K.mark_releases, mark_release(row, row.release), place)
+      end
+    elseif row.status == 'C' then
+      Store.insert(K.cancelled, '', row.n)
+    end
+  end
+
   -- End a row. The caller must call count_end before the verb is over. Its reason and mark are set already.
   function Effects.end_row(row, status)
     Transitions.withdraw(row)
@@ -54,18 +71,7 @@ do
     row.verdict = 0
     row.overdue = false
     if row.losses >= KILLING then Store.remove(K.killing, '', row.n) end
-    if status == 'D' then
-      Store.insert(K.dead, '', row.n)
-      Store.insert(K.marks, mark_name(row) .. row.kind.tenant, now8 .. row.n)
-      Store.insert(K.marked, mark_name(row), row.n .. row.kind.tenant)
-      Store.score(K.marks_last, row.mark, now)
-      if row.release then
-        Store.set(K.released, row.n, row.release)
-        Store.insert(K.mark_releases, mark_release(row, row.release), now8 .. row.n)
-      end
-    elseif status == 'C' then
-      Store.insert(K.cancelled, '', row.n)
-    end
+    Effects.list(row)
   end
 
   -- A prerequisite of a row was counted: it may wait no longer, or in vain.

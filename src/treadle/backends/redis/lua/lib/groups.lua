@@ -244,6 +244,39 @@ do
     end
   end
 
+  -- A row that has ended in a group, as it is imported.
+  function Groups.place_end(row, g)
+    local place = row.ended_at and struct.pack('>d', row.ended_at) .. row.n
+    if row.failed_group then Store.insert(K.deaths, g, place) end
+    if row.status == 'C' then Store.insert(K.cancels, g, place) end
+  end
+
+  -- Store a group that is imported. Its members are there already.
+  function Groups.put(g, from)
+    local root = Rows.get(g)
+    local closer = root and Rows.extra(root).c and true or false
+    local is_nested = from.outer ~= NONE
+    if root and not is_nested then
+      Store.insert(K.members, g, g)
+      Groups.place_end(root, g)
+    end
+    local members = call('ZLEXCOUNT', K.members, '[' .. g, '[' .. g .. string.rep('\255', 7)) + (root and not is_nested and 1 or 0)
+    local flags, tenant = from.flags, Kinds.text(from.tenant_name)
+    local group = {
+      g = g, id = from.id, tenant = tenant, tenant_name = from.tenant_name, type = from.type, open = from.open,
+      version = from.version, contributed = has(flags, CONTRIBUTED), final = has(flags, FINAL), failed = from.failed,
+      cancellations = from.cancelled, members = members, closer = closer, ended_at = from.ended ~= 0 and from.ended or nil,
+      keep = has(flags, HAS_KEEP) and from.keep or nil, outer = is_nested and from.outer or nil,
+      value = has(flags, HAS_VALUE) and from.value or nil,
+    }
+    known[g], changed[g] = group, group
+    group.was = Groups.outcome(group)
+    Store.set(K.group_ids, group.id, (Store.get(K.group_ids, group.id) or '') .. g .. tenant)
+    if is_nested then Store.insert(K.nested, from.outer, g) end
+    if from.total > members then Store.set(K.left, g, string.format('%d', from.total - members)) end
+    if group.ended_at and group.keep and members > 0 then Store.score(K.fades, 'G' .. g, group.ended_at + group.keep) end
+  end
+
   -- Values ------------------------------------------------------------------------------------------------
 
   -- The version and value of the group of a row, and whether the value is final.

@@ -1,0 +1,830 @@
+"""Moving: all that a file holds, as records, and a file that is filled from records.
+
+A mark takes the tables out of sight: in one transaction with the mark they get other names,
+`treadle_parked_...`. So every statement of every process fails that knows the tables by their names, and
+nothing has to look for a mark before it writes. `marks.py` then says why. What reads parked tables gives them
+their names back in a transaction that is rolled back.
+
+Each of these has a connection of its own, on a thread at a time. Its commits are on the disk, also with
+`durability="normal"`: a mark that a loss of power undoes would leave two owners, or none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar, assert_never
+
+import msgspec
+from msgspec.structs import asdict
+
+from treadle.backend import Export, Import, unknown_move
+from treadle.base.timing import Clock
+from treadle.errors import BackendError, InputError, StoreNotEmpty, StoreUnavailable
+from treadle.item import Verdict
+from treadle.records import StoreMark
+from treadle.store import portable
+from treadle.store.portable import (
+    AnyRecord,
+    Head,
+    LostLease,
+    PortableAudit,
+    PortableGroup,
+    PortableItem,
+    PortableKey,
+    PortableLimit,
+    PortableOrder,
+    PortableRelease,
+    PortableRemoval,
+    PortableRun,
+    PortableSample,
+    PortableSchedule,
+    PortableStat,
+    unleased,
+)
+from treadle.store.rules.limits import LimitState, idle_at
+from treadle.store.rules.orders import read_order
+from treadle.store.rules.submission import Dependencies, is_tolerant
+
+from .connection import connect, create_file, is_busy, retry_while_locked, translated, usable_path
+from .dependencies import WaitingItem, find_known, store_dependencies
+from .marks import IMPORTING, MOVED, read_mark, refusal
+from .records import decode_histogram, encode_histogram
+from .rows import BLOCKED, READY, RUNNING, SCHEDULED, decode_ids, doomed, full_states
+from .schema import apply_schema, check_schema
+from .statements import Row, Tx, array, statements
+from .steps import read_steps
+
+T = TypeVar("T")
+
+_SQL: Final = statements("moving")
+_OURS: Final = "treadle_"
+_PARKED: Final = "treadle_parked_"
+_MARK: Final = "treadle_part"
+_KEPT: Final = frozenset({"treadle_meta", "treadle_counter"})
+"""Tables whose rows an empty store has too."""
+PORTION: Final = 1000
+
+
+class MovingStore:
+    """What the verbs of a move need to know about a file."""
+
+    def __init__(self, path: str | Path, clock: Clock, patience: float) -> None:
+        self._given = path
+        self.clock = clock
+        self._patience = patience
+
+    @property
+    def path(self) -> Path:
+        return usable_path(self._given)
+
+    def exists(self) -> bool:
+        """A file of no bytes is none yet: to look into it would make one of it."""
+        return self.path.exists() and self.path.stat().st_size > 0
+
+    def connect(self, *, make: bool = False) -> sqlite3.Connection:
+        path = self.path
+        if make:
+            create_file(path)
+        elif not self.exists():
+            raise BackendError(f"there is no store in {path}")
+        connection = retry_while_locked(lambda: connect(path, "full"), path, self._patience)
+        connection.execute(_SQL["keep_references"])
+        return connection
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Begin to write. Others wait from now on."""
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.Error as error:
+                if not is_busy(error) or time.monotonic() > end:
+                    raise translated(error, self.path) from error
+            time.sleep(0.0005)
+
+    async def run(self, action: Callable[[], T]) -> T:
+        """Call `action` in a thread, with treadle's errors."""
+        return await asyncio.to_thread(self._translated, action)
+
+    def _translated(self, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+
+    # -- the verbs -------------------------------------------------------------------------------------
+
+    async def mark(self) -> StoreMark | None:
+        def read() -> StoreMark | None:
+            if not self.exists():
+                return None
+            with contextlib.closing(self.connect()) as connection:
+                return read_mark(connection)
+
+        return await self.run(read)
+
+    @asynccontextmanager
+    async def export(self, *, freeze: bool, move: str | None) -> AsyncGenerator[SqliteExport]:
+        export = await self.run(lambda: SqliteExport(self, freeze=freeze, move=move))
+        try:
+            yield export
+        finally:
+            await self.run(export.close)
+
+    @asynccontextmanager
+    async def import_(self, move: str, source: str = "") -> AsyncGenerator[SqliteImport]:
+        filled = await self.run(lambda: SqliteImport(self, move, source))
+        try:
+            yield filled
+        finally:
+            await self.run(filled.close)
+
+    async def own(self, move: str) -> None:
+        await self.run(lambda: self._own(move))
+
+    def _own(self, move: str) -> None:
+        with contextlib.closing(self.connect()) as connection:
+            self.begin(connection)
+            mark = read_mark(connection)
+            if mark is None:
+                if _owned(connection) != move:
+                    raise unknown_move(f"sqlite:///{self.path}", move)
+            elif not mark.is_of(move):
+                raise refusal(mark)
+            else:
+                _unpark(connection)
+                connection.execute(_SQL["set_owned"], (move,))
+                connection.execute("COMMIT")
+
+    async def discard(self, move: str) -> None:
+        await self.run(lambda: self._discard(move))
+
+    def _discard(self, move: str) -> None:
+        if not self.exists():
+            return
+        with contextlib.closing(self.connect()) as connection:
+            self.begin(connection)
+            mark = read_mark(connection)
+            if mark is not None and mark.is_of(move):
+                _empty(connection)
+                connection.execute("COMMIT")
+
+
+# ---------------------------------------------------------------------------------------------------- parking
+
+
+def _names(connection: sqlite3.Connection, kind: str) -> list[str]:
+    return [name for type, name in connection.execute(_SQL["ours"]).fetchall() if type == kind]
+
+
+def _owned(connection: sqlite3.Connection) -> str | None:
+    """The last move that the file owned."""
+    if "treadle_meta" not in _names(connection, "table"):
+        return None
+    rows = connection.execute(_SQL["owned"]).fetchall()
+    return rows[0][0] if rows else None
+
+
+def _rename(connection: sqlite3.Connection, before: str, after: str) -> None:
+    connection.execute(f'ALTER TABLE "{before}" RENAME TO "{after}"')
+
+
+def _park(connection: sqlite3.Connection, state: int, move: str, to: str) -> None:
+    """Take the tables out of sight, and say why, in the open transaction. The connection keeps references."""
+    for name in _names(connection, "table"):
+        if name != _MARK and not name.startswith(_PARKED):
+            _rename(connection, name, _PARKED + name.removeprefix(_OURS))
+    connection.execute(_SQL["keep_meta"])
+    connection.execute(_SQL["create_part"])
+    connection.execute(_SQL["set_mark"], (state, move, to))
+
+
+def _unpark(connection: sqlite3.Connection) -> None:
+    connection.execute(_SQL["drop_part"])
+    connection.execute('DROP TABLE "treadle_meta"')
+    for name in _names(connection, "table"):
+        if name.startswith(_PARKED):
+            _rename(connection, name, _OURS + name.removeprefix(_PARKED))
+
+
+def _empty(connection: sqlite3.Connection) -> None:
+    """Remove what an import has stored, and bring the tables back."""
+    _unpark(connection)
+    for name in _names(connection, "table"):
+        if name not in _KEPT:
+            connection.execute(f'DELETE FROM "{name}"')  # noqa: S608  the name is one of ours
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+class SqliteExport(Export):
+    """Reads one snapshot. If it is frozen, it has the write lock: others wait. A crash lets them go on."""
+
+    def __init__(self, store: MovingStore, *, freeze: bool, move: str | None) -> None:
+        self._store = store
+        self._frozen = freeze and move is None
+        self._connection = store.connect()
+        try:
+            if freeze or move is not None:
+                store.begin(self._connection)
+            else:
+                self._connection.execute("BEGIN")
+            mark = read_mark(self._connection)
+            if mark is not None:
+                if move is None or not mark.is_of(move):
+                    raise refusal(mark)
+                # In this transaction, which is rolled back.
+                _unpark(self._connection)
+            else:
+                check_schema(self._connection)
+        except BaseException:
+            self._connection.close()
+            raise
+        self._tx = Tx(self._connection.cursor(), store.clock.now())
+        self._records = _records(self._tx)
+
+    async def read(self, limit: int = 1000) -> Sequence[bytes]:
+        return await self._store.run(lambda: self._take(limit))
+
+    def _take(self, limit: int) -> list[bytes]:
+        found: list[bytes] = []
+        if not limit:
+            return found
+        for record in self._records:
+            found.append(portable.encode(record))
+            if len(found) == limit:
+                break
+        return found
+
+    async def move(self, move: str, to: str) -> None:
+        if not self._frozen:
+            raise StoreUnavailable("the export is not frozen")
+        await self._store.run(lambda: self._move(move, to))
+
+    def _move(self, move: str, to: str) -> None:
+        _park(self._connection, MOVED, move, to)
+        self._connection.execute("COMMIT")
+        self._frozen = False
+
+    def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        self._connection.close()
+
+
+def _records(tx: Tx) -> Iterator[AnyRecord]:
+    no, seq, token, orders = tx.rows(_SQL["head"])[0]
+    workers = tuple(id for (id,) in tx.rows(_SQL["live_workers"], tx.now))
+    yield Head(store="sqlite", at=tx.now, number=no, place=seq, token=token, orders=orders, workers=workers)
+    yield from _items(tx)
+    yield from _groups(tx)
+    yield from _rest(tx)
+
+
+def _items(tx: Tx) -> Iterator[PortableItem]:
+    last = -1
+    while nos := [no for (no,) in tx.rows(_SQL["next_items"], last, PORTION)]:
+        last = nos[-1]
+        wanted = array(nos)
+        states = full_states(tx, nos)
+        recorded = _Recorded(tx, nos)
+        pending: defaultdict[int, set[str]] = defaultdict(set)
+        for no, name in tx.rows(_SQL["pending"], wanted):
+            pending[no].add(name)
+        for row in tx.rows(_SQL["more"], wanted):
+            more = _SqliteFields(*row)
+            names = tuple(sorted(pending[more.no])) if more.no in pending else ()
+            item = portable.portable_item(states[more.no], more.fields(names, recorded.of(more)))
+            if more.status == RUNNING:
+                lease = LostLease(more.worker_id, more.worker_release or "", bool(more.begun), more.began)
+                yield unleased(item, lease, tx.now)
+            else:
+                yield item
+
+
+class _SqliteFields(msgspec.Struct, gc=False):
+    """The columns of the statement `more`, in its order."""
+
+    no: int
+    group_no: int
+    keep: float
+    keep_dead: float | None
+    contributes: int
+    need: int
+    any_end_counts: int
+    open_met: int | None
+    done_met: int | None
+    status: int | None
+    seq: int | None
+    due: float
+    ready_since: float | None
+    redrives: int
+    holds_lane: int | None
+    verdict: Verdict | None
+    worker_id: str
+    worker_release: str | None
+    begun: int | None
+    began: float | None
+    contributed: int | None
+    failed_group: int
+    holds_key: int | None
+    changed_by: str | None
+    records: int
+    has_group: int
+    closes: int
+
+    def fields(self, pending: tuple[str, ...], recorded: dict[str, Any]) -> dict[str, Any]:
+        status = self.status
+        waits = status is not None and self.verdict is None
+        blocked = status == BLOCKED
+        return {
+            "number": self.no,
+            "group": self.group_no,
+            "holds_key": self.holds_key == 1,
+            "changed_by": decode_ids(self.changed_by) if self.holds_key == 1 else (),
+            "keep": self.keep,
+            "keep_dead": self.keep_dead,
+            "need": self.need,
+            "any_end": bool(self.any_end_counts),
+            "contributes": bool(self.contributes),
+            "closes_group": bool(self.closes),
+            "verdict": self.verdict,
+            "place": self.seq if waits and not blocked else 0,
+            "due": self.due,
+            "ready_at": self.ready_since if waits and status not in (BLOCKED, SCHEDULED) else None,
+            "redrives": self.redrives,
+            "holds_lane": bool(self.holds_lane),
+            "met": self.open_met if blocked else 0,
+            "pending": pending,
+            "contributed": self.contributed == 1 and not self.has_group,
+            "unreleased": self.done_met is not None and self.done_met < self.need,
+            "failed_group": bool(self.failed_group),
+            **recorded,
+        }
+
+
+class _Recorded:
+    """What items have recorded, of a portion of them."""
+
+    def __init__(self, tx: Tx, nos: Sequence[int]) -> None:
+        wanted = array(nos)
+        self._steps = read_steps(tx, nos)
+        self._logs: defaultdict[int, list[bytes]] = defaultdict(list)
+        for no, value in tx.rows(_SQL["logs"], wanted):
+            self._logs[no].append(value)
+        self._mail: defaultdict[int, list[Row]] = defaultdict(list)
+        for no, *mail in tx.rows(_SQL["mail"], wanted):
+            self._mail[no].append(tuple(mail))
+        self._progress = {no: (value, at) for no, value, at in tx.rows(_SQL["progress"], wanted)}
+        self._chunks: defaultdict[int, list[tuple[int, float, bytes]]] = defaultdict(list)
+        for no, number, at, value in tx.rows(_SQL["chunks"], wanted):
+            self._chunks[no].append((number, at, value))
+
+    def of(self, more: _SqliteFields) -> dict[str, Any]:
+        no = more.no
+        found: dict[str, Any] = {}
+        if no in self._logs:
+            found["logs"] = tuple(self._logs[no])
+        if not more.records:
+            return found
+        mail = self._mail.get(no, ())
+        progress, progress_at = self._progress.get(no, (None, None))
+        return found | {
+            "suspended": more.records & 2 > 0 and more.status != RUNNING,
+            "steps": tuple(map(portable.portable_step, self._steps.get(no, ()))),
+            "unread": tuple((name, value) for name, _, taken, value in mail if not taken),
+            "signal_keys": tuple(sorted((name, key) for name, key, _, _ in mail if key is not None)),
+            "progress": progress,
+            "progress_at": progress_at,
+            "chunks": tuple(self._chunks.get(no, ())),
+        }
+
+
+def _groups(tx: Tx) -> Iterator[PortableGroup]:
+    last = -1
+    while rows := tx.rows(_SQL["groups"], last, PORTION):
+        last = rows[-1][0]
+        for (
+            no,
+            id,
+            tenant,
+            type,
+            open,
+            total,
+            failed,
+            cancelled,
+            version,
+            final,
+            keep,
+            ended,
+            outer,
+            value,
+        ) in rows:
+            yield PortableGroup(
+                number=no,
+                id=id,
+                tenant=tenant,
+                type=type,
+                open=open,
+                total=total,
+                failed=failed,
+                cancelled=cancelled,
+                version=version,
+                final=bool(final),
+                keep=keep if total else None,
+                ended_at=ended,
+                outer=outer,
+                value=value,
+            )
+
+
+def _rest(tx: Tx) -> Iterator[AnyRecord]:
+    for body, at in tx.rows(_SQL["orders"], tx.now):
+        yield PortableOrder(body=body, at=at)
+    for name, next_at, spec, paused, last_at, seen_at in tx.rows(_SQL["schedules"]):
+        yield PortableSchedule(
+            name=name, next_at=next_at, spec=spec, paused=bool(paused), last_at=last_at, seen_at=seen_at
+        )
+    for name, at in tx.rows(_SQL["removals"]):
+        yield PortableRemoval(name=name, at=at)
+    for name, at, fired_at, id, tenant, error in tx.rows(_SQL["runs"]):
+        yield PortableRun(name=name, at=at, fired_at=fired_at, id=id, tenant=tenant, error=error or "")
+    for row in tx.rows(_SQL["limits"]):
+        yield portable.portable_limit(*row)
+    for key, tenant, owner, until in tx.rows(_SQL["claimed_keys"], tx.now):
+        yield PortableKey(key=key, tenant=tenant, owner=owner, until=until)
+    for name, began in tx.rows(_SQL["releases"]):
+        yield PortableRelease(name=name, began=began)
+    for step, at, type, queue, *counts, wait, run in tx.rows(_SQL["stats"]):
+        yield PortableStat(
+            step=step,
+            at=float(at),
+            type=type,
+            queue=queue,
+            counts=tuple(counts),
+            wait=decode_histogram(wait),
+            run=decode_histogram(run),
+        )
+    for step, at, queue, samples, ready, running, oldest, estimated in tx.rows(_SQL["samples"]):
+        yield PortableSample(
+            step=step,
+            at=at,
+            queue=queue,
+            samples=samples,
+            ready=ready,
+            running=running,
+            oldest=oldest,
+            estimated=bool(estimated),
+        )
+    for no, at, actor, verb, tenant, ids, *others in tx.rows(_SQL["audits"]):
+        count, about, reason, address, bulk = others
+        yield PortableAudit(
+            no=no,
+            at=at,
+            actor=actor,
+            verb=verb,
+            tenant=tenant,
+            ids=decode_ids(ids),
+            count=count,
+            about=about,
+            reason=reason,
+            address=address,
+            bulk=bulk,
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+_STATUS: Final = {"blocked": BLOCKED, "scheduled": SCHEDULED, "ready": READY}
+_OUTCOME: Final = {"success": 10, "dead": 11, "cancelled": 12}
+
+
+class SqliteImport(Import):
+    """Fills the file in one transaction, which ends with the mark: a crash leaves an empty store."""
+
+    def __init__(self, store: MovingStore, move: str, source: str) -> None:
+        self._store = store
+        self._move = move
+        self._source = source
+        self._connection = store.connect(make=True)
+        try:
+            self._begin()
+        except BaseException:
+            self._connection.close()
+            raise
+        self._tx = Tx(self._connection.cursor(), store.clock.now())
+
+    def _begin(self) -> None:
+        connection = self._connection
+        self._store.begin(connection)
+        mark = read_mark(connection)
+        if mark is not None:
+            if not mark.gives_way(self._source):
+                raise refusal(mark)
+            _empty(connection)
+        apply_schema(connection)
+        found = connection.execute(_SQL["in_the_way"], (self._store.clock.now(),)).fetchall()[0][0]
+        if found is not None:
+            raise StoreNotEmpty(f"sqlite:///{self._store.path}", found)
+        connection.execute(_SQL["create_waiting"])
+
+    async def write(self, records: Sequence[bytes]) -> None:
+        decoded = [portable.decode(data) for data in records]
+        await self._store.run(lambda: self._write(decoded))
+
+    def _write(self, records: Sequence[AnyRecord]) -> None:
+        items = [record for record in records if isinstance(record, PortableItem)]
+        self._add_items(items)
+        try:
+            for record in records:
+                if not isinstance(record, PortableItem):
+                    self._add(record)
+        except sqlite3.IntegrityError as error:
+            raise InputError(f"a record is there twice: {error}") from error
+
+    async def finish(self) -> None:
+        await self._store.run(self._finish)
+
+    def _finish(self) -> None:
+        tx = self._tx
+        self._add_dependencies()
+        for name in (
+            "open_roots",
+            "done_roots",
+            "failed_places",
+            "deaths",
+            "outermost",
+            "nested",
+            "raise_counter",
+        ):
+            tx.run(_SQL[name])
+        tx.run(_SQL["no_types"], tx.now)
+        tx.run(_SQL["drop_waiting"])
+        _park(self._connection, IMPORTING, self._move, self._source)
+        self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        self._connection.close()
+
+    def _many(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
+        self._connection.executemany(_SQL[name], rows)
+
+    # -- items -----------------------------------------------------------------------------------------
+
+    def _add_items(self, items: Sequence[PortableItem]) -> None:
+        if not items:
+            return
+        try:
+            self._many("add_item", map(_item_row, items))
+            is_open = [item for item in items if item.ended_at is None]
+            ended = [item for item in items if item.ended_at is not None]
+            self._many("add_open", map(_open_row, is_open))
+            self._many("add_done", map(_done_row, ended))
+            self._many("add_dead", [_dead_row(item) for item in ended if item.status == "dead"])
+            self._many("add_key", [_key_row(item) for item in items if item.holds_key])
+            self._many("add_waiting", [_waiting_row(item) for item in items if item.after])
+            for name, rows in _record_rows(items):
+                self._many(name, rows)
+        except sqlite3.IntegrityError as error:
+            raise InputError(f"an item is there twice: {error}") from error
+        if any(item.parent is not None and item.group != item.number for item in items):
+            self._tx.run(_SQL["queued_by"], items[0].number, items[-1].number)
+
+    def _add_dependencies(self) -> None:
+        last = -1
+        while rows := self._tx.rows(_SQL["next_waiting"], last, PORTION):
+            last = rows[-1][0]
+            found = [
+                (no, tenant, decode_ids(after), tolerant, pending)
+                for no, tenant, after, tolerant, pending in rows
+            ]
+            known = find_known(
+                self._tx, {(tenant, name) for _, tenant, after, _, _ in found for name in after}
+            )
+            waiting: list[WaitingItem] = []
+            for no, tenant, after, tolerant, pending in found:
+                # Of an item that does not wait any more, names that do not exist are kept, for
+                # `connect_waiting`.
+                names = (
+                    [name for name in after if (tenant, name) not in known]
+                    if pending is None
+                    else decode_ids(pending)
+                )
+                waiting.append(
+                    WaitingItem(no, tenant, after, tolerant, Dependencies(0, pending=dict.fromkeys(names, 1)))
+                )
+            store_dependencies(self._tx, waiting, known)
+
+    # -- the rest --------------------------------------------------------------------------------------
+
+    def _add(self, record: AnyRecord) -> None:
+        tx = self._tx
+        match record:
+            case Head():
+                tx.run(_SQL["set_counter"], record.number, record.place, record.token, record.orders)
+            case PortableItem():
+                raise AssertionError(record)
+            case PortableGroup():
+                tx.run(_SQL["add_group"], *self._group_row(record))
+            case PortableOrder():
+                order = read_order(record.body, record.at)
+                part = order.paused_part or (None, None)
+                tx.run(_SQL["add_order"], order.subject, *part, order.until, record.at, record.body)
+            case PortableSchedule():
+                tx.run(_SQL["add_schedule"], *asdict(record).values())
+            case PortableRemoval():
+                tx.run(_SQL["add_removal"], record.name, record.at)
+            case PortableRun():
+                tx.run(_SQL["add_run"], *asdict(record).values())
+            case PortableLimit():
+                tx.run(_SQL["add_limit"], *_limit_row(record))
+            case PortableKey():
+                tx.run(_SQL["add_claimed_key"], record.key, record.tenant, record.owner, record.until)
+            case PortableRelease():
+                tx.run(_SQL["add_release"], record.name, record.began)
+            case PortableStat():
+                histograms = encode_histogram(record.wait), encode_histogram(record.run)
+                key = record.step, int(record.at), record.type, record.queue
+                tx.run(_SQL["add_stat"], *key, *record.counts, *histograms)
+            case PortableSample():
+                tx.run(_SQL["add_sample"], *asdict(record).values())
+            case PortableAudit():
+                tx.run(_SQL["add_audit"], *(asdict(record) | {"ids": array(record.ids)}).values())
+            case _:
+                assert_never(record)
+
+    def _group_row(self, record: PortableGroup) -> tuple[Any, ...]:
+        keep = record.keep
+        if keep is None:
+            keep = self._tx.value(_SQL["keep_of_closer"], record.number)
+        return (
+            record.number,
+            record.id,
+            record.tenant,
+            record.type,
+            record.open,
+            record.total,
+            record.failed,
+            record.cancelled,
+            record.version,
+            int(record.final),
+            86400.0 if keep is None else keep,
+            record.ended_at,
+            None if record.ended_at is None else record.ended_at + (keep or 0.0),
+            record.outer,
+            record.value,
+        )
+
+
+def _item_row(item: PortableItem) -> tuple[Any, ...]:
+    return (
+        item.number,
+        item.id,
+        item.tenant,
+        item.type,
+        item.queue,
+        item.lane,
+        item.priority,
+        item.attempts,
+        item.group,
+        None if item.group == item.number else item.group,
+        item.parent,
+        item.workflow,
+        item.workflow_type,
+        item.key,
+        item.queued_at,
+        item.keep,
+        item.keep_dead,
+        array(item.after) if item.after else None,
+        item.options,
+        item.input,
+    )
+
+
+def _open_row(item: PortableItem) -> tuple[Any, ...]:
+    status = _STATUS[item.status]
+    blocked = item.status == "blocked"
+    return (
+        item.number,
+        status if item.verdict is None else doomed(status),
+        item.queue,
+        item.tenant,
+        item.type,
+        item.lane,
+        -item.priority,
+        item.place,
+        item.due,
+        item.ready_at,
+        item.deadline,
+        item.attempt,
+        item.failures,
+        item.losses,
+        item.redrives,
+        None if item.group == item.number else item.group,
+        int(bool(item.after)),
+        item.need,
+        item.met if blocked else item.need,
+        sum(item.after.count(name) for name in item.pending),
+        int(item.any_end),
+        item.verdict,
+        item.claimed_at,
+        int(item.contributes),
+        item.started_at,
+        int(item.holds_lane),
+        item.deferrals,
+        _flags(item),
+    )
+
+
+def _flags(item: PortableItem) -> int:
+    others = item.unread or item.signal_keys or item.chunks or item.progress is not None
+    return bool(item.steps) + 2 * item.suspended + 4 * bool(others)
+
+
+def _done_row(item: PortableItem) -> tuple[Any, ...]:
+    keep = item.keep_dead if item.status == "dead" else item.keep
+    alone = item.group == item.number  # roots with other members are set right at the end
+    assert item.ended_at is not None
+    return (
+        item.number,
+        _OUTCOME[item.status],
+        item.reason,
+        item.attempt,
+        item.failures,
+        item.losses,
+        item.redrives,
+        item.due,
+        item.deadline,
+        item.claimed_at,
+        item.ended_at,
+        None if keep is None or not alone else item.ended_at + keep,
+        int(item.contributed),
+        item.worker,
+        item.result,
+        int(item.contributes),
+        item.need,
+        0 if item.unreleased else item.need,
+        int(item.any_end),
+        item.group if item.failed_group else None,
+        item.started_at,
+        item.deferrals,
+        _flags(item),
+    )
+
+
+def _dead_row(item: PortableItem) -> tuple[Any, ...]:
+    release = item.history[-1].release or None if item.history else None
+    return item.number, item.ended_at, item.queue, item.tenant, item.type, item.reason, item.mark, release
+
+
+def _key_row(item: PortableItem) -> tuple[Any, ...]:
+    changed_by = array(item.changed_by) if item.changed_by else None
+    return item.key, item.tenant, item.type, item.number, changed_by
+
+
+def _waiting_row(item: PortableItem) -> tuple[Any, ...]:
+    tolerant = is_tolerant("done" if item.any_end else "success", item.need, item.after)
+    waits = item.status == "blocked" and item.verdict is None
+    return item.number, item.tenant, array(item.after), int(tolerant), array(item.pending) if waits else None
+
+
+def _record_rows(items: Sequence[PortableItem]) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    """Statements, and what they write of these items."""
+    rows: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for item in items:
+        no = item.number
+        for place, one in enumerate(item.history, 1):
+            error = one.error_type, one.message, one.traceback
+            rows["add_attempt"].append(
+                (no, place, one.attempt, *error, one.at, one.worker, one.release or None)
+            )
+        for step in item.steps:
+            answer = step.name, step.kind, step.value, step.took, step.undo, step.signal, int(step.over)
+            rows["add_step"].append((no, *answer, step.until, step.at, step.attempt, step.times))
+        rows["add_mail"] += [(no, name, None, 0, value) for name, value in item.unread]
+        rows["add_mail"] += [(no, name, key, 1, None) for name, key in item.signal_keys]
+        if item.progress is not None:
+            rows["add_progress"].append((no, item.progress, item.progress_at))
+        rows["add_chunk"] += [(no, *chunk) for chunk in item.chunks]
+        rows["add_log"] += [(no, token, 0.0, log) for token, log in enumerate(item.logs, 1)]
+    yield from rows.items()
+
+
+def _limit_row(record: PortableLimit) -> tuple[Any, ...]:
+    state = LimitState(record.at, record.used, record.before)
+    limit = portable.limit_of(record)
+    return record.name, record.algorithm, *state, idle_at(limit, state), record.limit, record.window

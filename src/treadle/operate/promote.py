@@ -1,0 +1,323 @@
+"""Promote: all that a store holds goes to another one, or into a file, and back.
+
+A promotion is decided by one step, in the old store: its mark `moved`. Before that step the old store owns
+the work, and thaws if this process dies. After it the new one does. Its own mark, `importing`, is removed
+last, by this process, or by a later one that finds the two marks of the same move.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import struct
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import BinaryIO, Final, NamedTuple, TypeAlias
+
+from msgspec import DecodeError, Struct
+
+from treadle.backend import Backend, Export, Import, check_capable, is_in_memory, store_name
+from treadle.base.wording import listed
+from treadle.errors import (
+    BackendError,
+    InputError,
+    StoreMoved,
+    StoreUnavailable,
+    StoreUnfinished,
+    TreadleError,
+)
+from treadle.item import AuditNote
+from treadle.records import StoreMark
+from treadle.store import portable
+from treadle.store.portable import (
+    AnyRecord,
+    FileReader,
+    FileWriter,
+    Head,
+    PortableAudit,
+    PortableGroup,
+    Tally,
+    damaged,
+)
+
+PORTION: Final = 1000
+FREEZE: Final = 120.0
+"""Seconds after which a store thaws by itself if nothing is heard of this process."""
+SKEW: Final = 1.0
+"""Seconds by which the clocks of two stores may differ: instants are taken as they are."""
+
+_UNFIT: Final[tuple[type[Exception], ...]] = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    *(DecodeError, struct.error),
+)
+
+Progress: TypeAlias = Callable[[str, int], None]
+"""Called with what is done now, and with how many records were."""
+
+
+class Promoted(Struct, frozen=True):
+    """What was done."""
+
+    counts: dict[str, int]
+    """Records by kind."""
+    statuses: dict[str, int]
+    """Items by status."""
+    checksum: str
+    finished: bool = False
+    """An earlier call had copied it: this one did the rest."""
+
+
+class _Copied(NamedTuple):
+    head: Head
+    tally: Tally
+
+
+# ------------------------------------------------------------------------------------------------------ files
+
+
+async def export_to(backend: Backend, file: BinaryIO, progress: Progress) -> Promoted:
+    """Write all that a store holds. It may go on meanwhile, except on Redis."""
+    check_capable(backend, "moving")
+    writer, tally = FileWriter(file), Tally()
+    async with backend.export() as export:
+        while portion := await export.read(PORTION):
+            tally.add(map(portable.decode, portion))
+            writer.write(portion)
+            progress("export", tally.total)
+    writer.end()
+    return _promoted(tally)
+
+
+async def import_from(
+    file: BinaryIO, backend: Backend, note: AuditNote | None, name: str, progress: Progress
+) -> Promoted:
+    """Fill an empty store from a file: all of it, or nothing."""
+    check_capable(backend, "moving")
+    _check_kept(backend)
+    move = _new_move()
+    records = FileReader(file)
+
+    async def read(limit: int) -> Sequence[bytes]:
+        return records.read(limit)
+
+    try:
+        with _fault_of_file():
+            async with backend.import_(move) as filled:
+                copied = await _copy(read, filled, None, lambda done: progress("import", done))
+                await _add_note(filled, copied, note, "import", name)
+                await filled.finish()
+            await _compare(backend, move, copied.tally, lambda done: progress("compare", done))
+    except BaseException:
+        await backend.discard(move)
+        raise
+    await backend.own(move)
+    return _promoted(copied.tally)
+
+
+@contextlib.contextmanager
+def _fault_of_file() -> Generator[None]:
+    """What a store cannot take from records that were read."""
+    try:
+        yield
+    except TreadleError:
+        raise
+    except _UNFIT as error:
+        raise damaged(f"a record does not fit the store ({type(error).__name__}: {error})") from error
+
+
+# -------------------------------------------------------------------------------------------------- promoting
+
+
+async def promote(
+    old: Backend, new: Backend, note: AuditNote | None, progress: Progress, *, skew: float = SKEW
+) -> Promoted:
+    """Let another store own all that one holds. Repeat it after a crash: it begins anew, or does the rest."""
+    check_capable(old, "moving")
+    check_capable(new, "moving")
+    _check_kept(old)
+    _check_kept(new)
+    _check_different(old, new)
+    mark = await old.mark()
+    if mark is not None:
+        return await _finish(old, new, mark)
+    async with old.export():
+        pass  # it raises if there is no store: `open` would make one
+    await _check_ready(old, new, skew)
+    move, address = _new_move(), store_name(new)
+    async with old.export(freeze=FREEZE) as export:
+        first = await export.read(1)
+        _check_head(portable.decode(first[0]))
+
+        async def read(limit: int) -> Sequence[bytes]:
+            nonlocal first
+            given, first = first, ()
+            return given or await export.read(limit)
+
+        try:
+            async with new.import_(move, store_name(old)) as filled:
+                copied = await _copy(read, filled, export, lambda done: progress("copy", done))
+                await _add_note(filled, copied, note, "promote", f"{store_name(old)} to {address}")
+                await filled.finish()
+            await _compare(new, move, copied.tally, lambda done: progress("compare", done), export)
+        except BaseException:
+            await new.discard(move)
+            raise
+        await export.move(move, address)
+    await new.own(move)
+    return _promoted(copied.tally)
+
+
+async def give_up(old: Backend, new: Backend) -> bool:
+    """Empty the new store of what a promotion of the old one has left there. False: it has left nothing.
+    `StoreMoved` if the old store has moved: then there is nothing to go back to. `StoreUnfinished` if what is
+    there came from elsewhere."""
+    mark, other = await old.mark(), await new.mark()
+    if mark is not None and mark.state == "moved":
+        raise StoreMoved(mark.to)
+    if other is None or other.state != "importing":
+        return False
+    if other.source != store_name(old):
+        raise StoreUnfinished(other.move, other.source)
+    await new.discard(other.move)
+    return True
+
+
+async def _finish(old: Backend, new: Backend, mark: StoreMark) -> Promoted:
+    """Do what is left of a promotion whose decision was made."""
+    if mark.state == "importing":
+        raise StoreUnfinished(mark.move, mark.source)
+    if mark.state == "frozen":
+        raise StoreUnavailable("the old store is frozen by another export: try again")
+    try:
+        await new.own(mark.move)
+    except (StoreUnavailable, StoreMoved):
+        raise
+    except BackendError as error:
+        if mark.to != store_name(new):
+            raise StoreMoved(mark.to) from error
+        raise BackendError(
+            f"{store_name(old)} was moved to {mark.to} by move {mark.move}, which does not hold it: {error}. "
+            "Restore it from its backup. What the old store held is still there, under names with `parked`"
+        ) from error
+    return Promoted({}, {}, "", finished=True)
+
+
+def _check_kept(backend: Backend) -> None:
+    if is_in_memory(backend):
+        raise InputError("memory:// ends with this process: nothing can be moved out of it, or into it")
+
+
+def _check_different(old: Backend, new: Backend) -> None:
+    if store_name(old) == store_name(new):
+        raise InputError(f"the old store and the new one are the same: {store_name(old)}")
+
+
+async def _check_ready(old: Backend, new: Backend, skew: float) -> None:
+    """Raise what would be in the way, before anything is done."""
+    await old.open()
+    try:
+        alive = [worker.id for worker in await old.workers() if worker.until > await old.now()]
+        _check_idle(alive)
+        difference = 0.0
+        mark = await new.mark()
+        if mark is not None and mark.state == "moved":
+            raise StoreMoved(mark.to)
+        if mark is not None and not mark.gives_way(store_name(old)):
+            raise StoreUnfinished(mark.move, mark.source)
+        if mark is None:
+            await new.open()
+            try:
+                difference = abs(await new.now() - await old.now())
+            finally:
+                await new.close()
+        if difference > skew:
+            raise BackendError(
+                f"the clocks of the stores differ by {difference:.1f} s: set them right, or allow it with "
+                "--skew"
+            )
+    finally:
+        await old.close()
+
+
+def _check_head(head: AnyRecord) -> None:
+    if isinstance(head, Head):
+        _check_idle(head.workers)
+
+
+def _check_idle(workers: Sequence[str]) -> None:
+    if workers:
+        raise BackendError(f"workers are running: {listed(workers)}. Stop them, then promote again")
+
+
+async def _copy(
+    read: Callable[[int], Awaitable[Sequence[bytes]]],
+    filled: Import,
+    export: Export | None,
+    progress: Callable[[int], None],
+) -> _Copied:
+    """Copy all records. `export`: its freeze is kept up."""
+    tally, head, last = Tally(), None, None
+    outer: dict[int, int] = {}
+    while portion := await read(PORTION):
+        decoded = [portable.decode(data) for data in portion]
+        last = portable.check_order(decoded, last)
+        if isinstance(decoded[0], Head):
+            head = decoded[0]
+        tally.add(decoded)
+        for one in decoded:
+            if isinstance(one, PortableGroup) and one.outer is not None:
+                outer[one.number] = one.outer
+        await filled.write(portion)
+        if export is not None:
+            await export.read(0)
+        progress(tally.total)
+    if head is None:
+        raise InputError("there are no records: this is no whole export")
+    portable.check_nesting(outer)
+    return _Copied(head, tally)
+
+
+async def _add_note(filled: Import, copied: _Copied, note: AuditNote | None, verb: str, about: str) -> None:
+    """Note in the new store who has filled it, and why."""
+    if note is None:
+        return
+    entry = PortableAudit(
+        no=copied.tally.last_audit + 1,
+        at=copied.head.at,
+        actor=note.actor,
+        verb=verb,
+        count=copied.tally.counts.get("item", 0),
+        about=about,
+        reason=note.reason,
+        address=note.address,
+    )
+    copied.tally.add([entry])
+    await filled.write([portable.encode(entry)])
+
+
+async def _compare(
+    new: Backend, move: str, wanted: Tally, progress: Callable[[int], None], frozen: Export | None = None
+) -> None:
+    """Read the new store, and raise if it is not what was read from the old one."""
+    found = Tally()
+    async with new.export(move=move) as export:
+        while portion := await export.read(PORTION):
+            found.add(map(portable.decode, portion))
+            if frozen is not None:
+                await frozen.read(0)
+            progress(found.total)
+    if (found.counts, found.checksum) != (wanted.counts, wanted.checksum):
+        how = (
+            f"{wanted.counts} with checksum {wanted.checksum} were read, and "
+            f"{found.counts} with {found.checksum} were written"
+        )
+        if frozen is None:
+            raise damaged(f"no store holds what is in it: {how}")
+        raise BackendError(f"the copy differs: {how}. Nothing was moved. This is a bug of treadle")
+
+
+def _new_move() -> str:
+    return secrets.token_hex(8)
+
+
+def _promoted(tally: Tally) -> Promoted:
+    return Promoted(dict(tally.counts), dict(tally.statuses), tally.checksum)

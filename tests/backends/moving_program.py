@@ -1,0 +1,94 @@
+"""Promotes a store, and kills itself with SIGKILL at a step of it: `moving_program.py OLD NEW PREFIX STEP`.
+
+The steps are the calls of the two stores, from 1 on. With 0 it promotes all of it, and prints how many steps
+that took. A frozen store thaws after a second.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from treadle.backend import Backend, Export, Import
+from treadle.base.timing import SystemClock
+from treadle.connect import connect
+from treadle.operate import promote
+from treadle.testing.wrap import WrappedBackend
+
+promote.FREEZE = 1.0
+promote.PORTION = 20
+
+
+class Steps:
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.count = 0
+
+    def pass_one(self) -> None:
+        self.count += 1
+        if self.count == self.last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KilledExport(Export):
+    def __init__(self, inner: Export, steps: Steps) -> None:
+        self.inner, self.steps = inner, steps
+
+    async def read(self, limit: int = 1000) -> Sequence[bytes]:
+        return await self.inner.read(limit)
+
+    async def move(self, move: str, to: str) -> None:
+        self.steps.pass_one()
+        await self.inner.move(move, to)
+        self.steps.pass_one()
+
+
+class KilledImport(Import):
+    def __init__(self, inner: Import, steps: Steps) -> None:
+        self.inner, self.steps = inner, steps
+
+    async def write(self, records: Sequence[bytes]) -> None:
+        await self.inner.write(records)
+        self.steps.pass_one()
+
+    async def finish(self) -> None:
+        self.steps.pass_one()
+        await self.inner.finish()
+        self.steps.pass_one()
+
+
+class KilledStore(WrappedBackend):
+    def __init__(self, inner: Backend, steps: Steps) -> None:
+        super().__init__(inner)
+        self.passed = steps
+
+    @asynccontextmanager
+    async def export(self, **how: Any) -> AsyncGenerator[KilledExport]:
+        async with self.inner.export(**how) as export:
+            self.passed.pass_one()
+            yield KilledExport(export, self.passed)
+
+    @asynccontextmanager
+    async def import_(self, move: str, source: str = "") -> AsyncGenerator[KilledImport]:
+        async with self.inner.import_(move, source) as filled:
+            self.passed.pass_one()
+            yield KilledImport(filled, self.passed)
+
+    async def own(self, move: str) -> None:
+        self.passed.pass_one()
+        await self.inner.own(move)
+        self.passed.pass_one()
+
+
+async def main(old: str, new: str, prefix: str, last: str) -> None:
+    steps = Steps(int(last))
+    stores = [connect(url, prefix=prefix, notify=False, clock=SystemClock()) for url in (old, new)]
+    await promote.promote(*(KilledStore(store, steps) for store in stores), None, lambda *_: None)
+    print(steps.count)  # noqa: T201
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
