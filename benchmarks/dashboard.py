@@ -1,24 +1,50 @@
 """How long the server takes for each page of the dashboard, beside a million ended items; and what many open
-tabs cost."""
+tabs cost.
+
+`python -m benchmarks.dashboard fill URL` fills a store, which stays. `python -m benchmarks.dashboard measure URL`
+measures the pages of one that was filled so: wall clock and, with a server on this machine, processor time.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import itertools
 import random
 import statistics
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import asyncpg
 import httpx
+import psutil
+from rich.console import Console
 from rich.progress import Progress
+from rich.table import Table
 
 from benchmarks.measure import Stopwatch, percentile
-from benchmarks.operate import ERRORS, PORTIONS, QUEUES, STRANGE, TENANTS, TYPES, filled, mark_of
-from benchmarks.stores import Stores
+from benchmarks.operate import (
+    ENDED,
+    ERRORS,
+    OPEN,
+    PORTIONS,
+    QUEUES,
+    STRANGE,
+    TENANTS,
+    TYPES,
+    WORKERS,
+    Filling,
+    alive,
+    filled,
+    mark_of,
+)
+from benchmarks.stores import Stores, backend
+from benchmarks.valkey import server_pid
 from treadle import Client
 from treadle.backend import Backend
 from treadle.dashboard import Access, dashboard
-from treadle.item import Filter, Order
+from treadle.item import Filter, Order, Status
 from treadle.records import HOUR, MINUTE, QUARTER, BacklogSample, Stat
 from treadle.testing.counting import CountingBackend
 
@@ -27,6 +53,10 @@ PROMISE = 100.0
 """Milliseconds, p95."""
 TABS, TAB_SECONDS = 50, 5
 BROWSER = {"accept": "text/html"}
+
+HELD = 20
+"""Items of each tenant."""
+STATUSES: tuple[Status, ...] = ("ready", "scheduled", "blocked", "running", "success", "dead")
 
 PageFigures = dict[str, tuple[float, float, float]]
 
@@ -41,17 +71,32 @@ async def pages(
         if kind == "memory":
             continue
         async with filled(stores, kind, ended, open) as filling:
-            store, waiting = filling.store, filling.waiting
-            await _count_a_day(store)
-            await _sample_a_month(store)
-            await _order(store)
-            for status in ("success", "dead"):
-                waiting[status] = [one.id for one in (await store.list(Filter(status=(status,)))).items]
-            counting = CountingBackend(store)
+            await _record(filling.store)
+            await _hold(filling.store)
+            counting = CountingBackend(filling.store)
             async with _visitor(counting) as visitor:
-                figures = await _measure(visitor, counting, _addresses(waiting), calls, kind)
+                cases = _addresses(await _ids(filling.store))
+                figures, _ = await _measure(visitor, counting, cases, calls, kind)
                 found[kind] = figures, await _open_tabs(visitor, counting)
     return found
+
+
+async def _record(store: Backend) -> None:
+    await _count_a_day(store)
+    await _sample_a_month(store)
+    await _order(store)
+
+
+async def _hold(store: Backend) -> None:
+    """Hold some items of each tenant."""
+    for tenant in TENANTS:
+        some = await store.list(Filter(tenant=tenant, status=("scheduled",)), limit=HELD)
+        await store.hold([each.id for each in some.items], tenant=tenant)
+
+
+async def _ids(store: Backend) -> dict[str, list[str]]:
+    """Some items in each status."""
+    return {status: [one.id for one in (await store.list(Filter(status=(status,)))).items] for status in STATUSES}
 
 
 def _visitor(store: Backend) -> httpx.AsyncClient:
@@ -60,8 +105,9 @@ def _visitor(store: Backend) -> httpx.AsyncClient:
 
 
 async def _count_a_day(store: Backend) -> None:
-    """Statistics of a day, as workers would have left them: 34,560 rows."""
+    """Statistics of a day, as workers would have left them: 34,560 rows. What is there stays."""
     now = await store.now() // MINUTE * MINUTE
+    counted = max((each.at for each in await store.stats(now - 86_400.0)), default=0.0)
     draw = random.Random(3)
     for start in range(0, 1440, 60):
         await store.add_stats(
@@ -76,6 +122,7 @@ async def _count_a_day(store: Backend) -> None:
                     dead=draw.randrange(2),
                 )
                 for minute in range(start, start + 60)
+                if now - minute * MINUTE > counted
                 for type in TYPES
             ]
         )
@@ -169,9 +216,12 @@ async def _measure(
     cases: dict[str, Callable[[], str]],
     calls: int,
     kind: str,
-) -> PageFigures:
-    """The cases take turns. A parameter that means nothing makes each a page of its own, which is read."""
+    servers: Sequence[psutil.Process] = (),
+) -> tuple[PageFigures, dict[str, float]]:
+    """Also the processor time of this process and of servers, in milliseconds, the mean by case. The cases take
+    turns. A parameter that means nothing makes each a page of its own, which is read."""
     taken: dict[str, list[float]] = {name: [] for name in cases}
+    busy = dict.fromkeys(cases, 0.0)
     reads: dict[str, list[int]] = {name: [] for name in cases}
     number = itertools.count()
     with Progress(transient=True) as progress:
@@ -181,6 +231,7 @@ async def _measure(
                 path = address()
                 path += f"{'&' if '?' in path else '?'}n={next(number)}"
                 counting.reset()
+                begun = _processor_time(servers)
                 with Stopwatch() as watch:
                     answer = await visitor.get(path)
                 if answer.status_code != 200:
@@ -188,11 +239,24 @@ async def _measure(
                 if n >= 0:
                     taken[name].append(watch.seconds * 1000)
                     reads[name].append(counting.total())
+                    busy[name] += _processor_time(servers) - begun
             progress.update(task, completed=max(0, n))
-    return {
+    figures = {
         name: (statistics.median(each), percentile(each, 0.95), statistics.median(reads[name]))
         for name, each in taken.items()
     }
+    return figures, {name: each * 1000 / calls for name, each in busy.items()}
+
+
+def _processor_time(servers: Sequence[psutil.Process]) -> float:
+    """Seconds of this process, of servers, and of what these have started and runs. The servers' are counted in
+    hundredths of a second: only a mean says something."""
+    found = time.process_time()
+    for server in servers:
+        for process in (server, *server.children()):
+            times = process.cpu_times()
+            found += times.user + times.system
+    return found
 
 
 async def _open_tabs(visitor: httpx.AsyncClient, counting: CountingBackend) -> float:
@@ -207,3 +271,72 @@ async def _open_tabs(visitor: httpx.AsyncClient, counting: CountingBackend) -> f
     with Stopwatch() as watch:
         await asyncio.gather(*(tab() for _ in range(TABS)))
     return counting.calls["overview"] / watch.seconds
+
+
+# -- stores that stay --------------------------------------------------------------------------------------
+
+
+async def fill(url: str, ended: int, open: int) -> None:
+    """Fill an empty store."""
+    store = backend(url)
+    await store.open()
+    try:
+        kind = "postgres" if url.startswith("postgres") else url.partition(":")[0]
+        await Filling(store, url, kind, ended, open).fill()
+        await _record(store)
+        await _hold(store)
+    finally:
+        await store.close()
+
+
+async def measure(url: str, calls: int, only: str) -> None:
+    """Print how long each page takes whose name contains a text, in a store that `fill` has filled."""
+    store = backend(url)
+    await store.open()
+    try:
+        await _record(store)
+        for n in range(WORKERS):
+            await alive(store, f"worker{n}")
+        counting, servers = CountingBackend(store), await _servers(url)
+        cases = {name: each for name, each in _addresses(await _ids(store)).items() if only in name}
+        async with _visitor(counting) as visitor:
+            figures, busy = await _measure(visitor, counting, cases, calls, url, servers)
+    finally:
+        await store.close()
+    table = Table("page", "p50 ms", "p95 ms", "processor ms", "reads")
+    for name, (p50, p95, reads) in figures.items():
+        table.add_row(name, f"{p50:.1f}", f"{p95:.1f}", f"{busy[name]:.1f}", f"{reads:g}")
+    Console(width=100).print(table)
+
+
+async def _servers(url: str) -> list[psutil.Process]:
+    """The server of a store, on this machine."""
+    if url.startswith("sqlite"):
+        return []
+    if url.startswith("redis"):
+        return [psutil.Process(server_pid(url))]
+    connection: Any = await asyncpg.connect(url)
+    try:
+        file = await connection.fetchval("select pg_read_file('postmaster.pid')")
+        return [psutil.Process(int(file.split()[0]))]
+    finally:
+        await connection.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.dashboard", description=__doc__)
+    parser.add_argument("what", choices=("fill", "measure"))
+    parser.add_argument("url")
+    parser.add_argument("--ended", type=int, default=ENDED)
+    parser.add_argument("--open", type=int, default=OPEN)
+    parser.add_argument("--calls", type=int, default=CALLS)
+    parser.add_argument("--only", default="", help="pages whose name contains this")
+    given = parser.parse_args()
+    if given.what == "fill":
+        asyncio.run(fill(given.url, given.ended, given.open))
+    else:
+        asyncio.run(measure(given.url, given.calls, given.only))
+
+
+if __name__ == "__main__":
+    main()
