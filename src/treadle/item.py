@@ -985,12 +985,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
 
     def holds(self, queue: str, type: str, tenant: str) -> bool:
         """Whether it is a pause of these items."""
-        return (
-            self.kind == "pause"
-            and self.queue in (None, queue)
-            and self.type in (None, type)
-            and self.tenant in (None, tenant)
-        )
+        # In plain words: a page asks thousands of times.
+        if self.kind != "pause" or (self.queue is not None and self.queue != queue):
+            return False
+        if self.type is not None and self.type != type:
+            return False
+        return self.tenant is None or self.tenant == tenant
 
 
 class Orders(msgspec.Struct, frozen=True, gc=False):

@@ -122,7 +122,11 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def holds(self, count: Count) -> bool:
         """Whether a pause holds these items back."""
-        return any(each.holds(count.queue, count.type, count.tenant) for each in self.paused)
+        queue, type, tenant = count.queue, count.type, count.tenant
+        for each in self.paused:
+            if each.holds(queue, type, tenant):
+                return True
+        return False
 
 
 class LimitHolder(msgspec.Struct, frozen=True, gc=False):

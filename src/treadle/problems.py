@@ -137,6 +137,7 @@ def find_problems(
     deaths: Sequence[TypeDeaths] = (),
     requeues: Sequence[BulkState] = (),
     waits: Mapping[str, float] = NO_WAITS,
+    able: Sequence[Count] | None = None,
     tenant: str | None = None,
 ) -> Iterator[Problem]:
     """What is not healthy. What follows from another problem is not one of its own.
@@ -149,6 +150,7 @@ def find_problems(
     deaths: types that die now.
     requeues: bulk actions that run dead items again now.
     waits: for how long others have waited in a queue with a flood, in seconds.
+    able: what `runnable` returns. None: it is not known.
     tenant: whose overview it is. None: of all.
     """
     yield from _killing(items)
@@ -158,10 +160,11 @@ def find_problems(
         yield from _undecodable(overview, fleet)
         yield from _releases(overview, marks, tenant)
         yield from _dying(overview, deaths, marks)
-        for flood in find_floods(overview, fleet):
+        able = runnable(overview, fleet) if able is None else able
+        for flood in find_floods(able):
             if (waited := waits.get(flood.queue, 0.0)) >= FLOOD_WAIT:
                 yield _flood_problem(flood, waited, tenant)
-        yield from _late(overview, fleet, max_wait, tenant)
+        yield from _late(overview, fleet, able, max_wait, tenant)
         yield from _schedule_problems(schedules, overview.now, tenant)
         yield from _dying_schedules(dying, tenant)
     else:
@@ -277,13 +280,16 @@ def runnable(overview: Overview, fleet: WorkerFleet) -> list[Count]:
 
 
 def late_queues(
-    overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str | None
+    overview: Overview, fleet: WorkerFleet, able: Iterable[Count], max_wait: float, tenant: str | None
 ) -> list[QueueAge]:
     """Queues with late items, except those in which nothing waits that could run. Of a queue that was not
-    counted, not all types are known."""
+    counted, not all types are known. able: what `runnable` returns."""
+    late = [each for each in overview.ages if overview.now - each.oldest_ready > max_wait]
+    if not late:
+        return []
     ready = counts_by((each for each in overview.counts if each.status == "ready"), "queue")
-    able = {each.queue for each in runnable(overview, fleet)}
-    able |= {
+    able_queues = {each.queue for each in able}
+    able_queues |= {
         queue
         for queue, counts in ready.items()
         if fleet.serves(queue=queue) and any(each.estimated and not overview.holds(each) for each in counts)
@@ -291,19 +297,19 @@ def late_queues(
     stopped = {each.queue for each in overview.paused if each.type is None and each.tenant in (None, tenant)}
     return [
         age
-        for age in overview.ages
-        if overview.now - age.oldest_ready > max_wait
-        and age.queue not in stopped
-        and (age.queue in able or age.queue not in ready)
+        for age in late
+        if age.queue not in stopped and (age.queue in able_queues or age.queue not in ready)
     ]
 
 
-def _late(overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str | None) -> Iterator[Problem]:
-    able = counts_by(runnable(overview, fleet), "queue")
-    for age in late_queues(overview, fleet, max_wait, tenant):
-        count, _ = total(able.get(age.queue, ()))
+def _late(
+    overview: Overview, fleet: WorkerFleet, able: Sequence[Count], max_wait: float, tenant: str | None
+) -> Iterator[Problem]:
+    waiting = counts_by(able, "queue")
+    for age in late_queues(overview, fleet, able, max_wait, tenant):
+        count, _ = total(waiting.get(age.queue, ()))
         text = f"queue {age.queue}: an item has been ready for {duration(overview.now - age.oldest_ready)}"
-        text += f"; {_ready_waits(able[age.queue])}" if count else ""
+        text += f"; {_ready_waits(waiting[age.queue])}" if count else ""
         yield Problem("late", text, command("why --queue", age.queue, tenant=tenant), (age.queue,), count)
 
 
@@ -321,9 +327,10 @@ class Flood(NamedTuple):
     """The other tenants or types, those with the most items first."""
 
 
-def find_floods(overview: Overview, fleet: WorkerFleet) -> list[Flood]:
-    """One for each queue at most. What cannot run is not in the way of others."""
-    queues = counts_by(runnable(overview, fleet), "queue").items()
+def find_floods(able: Iterable[Count]) -> list[Flood]:
+    """One for each queue at most. able: what `runnable` returns: what cannot run is not in the way of
+    others."""
+    queues = counts_by(able, "queue").items()
     found = ((_flood(queue, "tenant", counts) or _flood(queue, "type", counts)) for queue, counts in queues)
     return [each for each in found if each is not None]
 
@@ -411,6 +418,8 @@ def _apart(ready: Sequence[Count], fleet: WorkerFleet) -> Iterator[Problem]:
     """Items whose type some workers have, and whose queue and tenant only others serve."""
     found: dict[Reason, list[Count]] = {}
     for each in ready:
+        if fleet.serves(type=each.type, queue=each.queue, tenant=each.tenant):
+            continue
         having = fleet.serving(type=each.type)
         if having and fleet.serves(queue=each.queue) and fleet.serves(tenant=each.tenant):
             _, missing = fleet.not_serving(having, each.type, each.queue, each.tenant)
@@ -442,6 +451,8 @@ def _at_most(noun: By, problems: Sequence[Problem]) -> Iterator[Problem]:
 
 def _undecodable(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
     by_type: dict[str, list[tuple[WorkerState, UndecodableType]]] = {}
+    if not any(worker.info is not None and worker.info.undecodable for worker in fleet.taking):
+        return
     open_types = {each.type for each in overview.counts if each.status != "dead"}
     for worker in fleet.taking:
         for type, said in worker.info.undecodable.items() if worker.info is not None else ():

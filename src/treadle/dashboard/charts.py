@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 WIDTH: Final = 1000
 HEIGHT: Final = 100
@@ -67,22 +67,18 @@ def _bar(
     step: float,
     say: Callable[[float], str],
 ) -> Markup:
-    base = float(HEIGHT)
-    rects: list[Markup] = []
+    base, left, wide = float(HEIGHT), _n(x), _n(width * 0.88)
+    rects: list[str] = []
     for (_, kind), value in zip(series, point.parts, strict=True):
         tall = value / top * HEIGHT
         if tall > 0:
             base -= tall
-            rects.append(
-                Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>').format(
-                    kind, _n(x), _n(base), _n(width * 0.88), _n(tall)
-                )
-            )
+            place = f'x="{left}" y="{_n(base)}" width="{wide}" height="{_n(tall)}"'
+            rects.append(f'<rect class="{escape(kind)}" {place}/>')
     said = ", ".join(f"{name} {say(value)}" for (name, _), value in zip(series, point.parts, strict=True))
-    title = Markup('<title data-at="{}" data-form="{}">{} UTC: {}</title>').format(
-        _iso(point.at), _form(step), _clock(point.at, step), said
-    )
-    return Markup("<g>{}{}</g>").format(Markup().join(rects), title)
+    form = f'data-at="{_iso(point.at)}" data-form="{_form(step)}"'
+    title = f"<title {form}>{_clock(point.at, step)} UTC: {escape(said)}</title>"
+    return Markup(f"<g>{''.join(rects)}{title}</g>")  # noqa: S704  a format of Markup takes five times as long
 
 
 def share_bar(part: float, whole: float, kind: str = "") -> Markup:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
@@ -127,13 +126,15 @@ class Depth(msgspec.Struct, frozen=True):
 
 def depths(counts: Iterable[Count], by: Callable[[Count], K]) -> dict[K, Depth]:
     """The depths by queue, type or tenant: by what `by` returns."""
-    found: dict[K, Counter[Status]] = {}
+    found: dict[K, dict[Status, int]] = {}
     estimated: dict[K, set[Status]] = {}
     for each in counts:
-        found.setdefault(by(each), Counter())[each.status] += each.count
+        key, status = by(each), each.status
+        known = found.setdefault(key, {})
+        known[status] = known.get(status, 0) + each.count
         if each.estimated:
-            estimated.setdefault(by(each), set()).add(each.status)
-    return {key: Depth(dict(found[key]), sorted(estimated.get(key, ()))) for key in found}
+            estimated.setdefault(key, set()).add(status)
+    return {key: Depth(known, sorted(estimated.get(key, ()))) for key, known in found.items()}
 
 
 def depth_json(depth: Depth) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from treadle.backend import Backend
 from treadle.bulk_action import BULK_TYPE, BulkState
 from treadle.define.dependency import BUILT_IN
 from treadle.engine.core import Core
-from treadle.item import TELL_TYPE, UNSATISFIABLE, Filter, ItemState, Status
+from treadle.item import TELL_TYPE, UNSATISFIABLE, Count, Filter, ItemState, Status
 from treadle.item_facts import DeadMark, Overview, QueueAge, Release, counts_by
 from treadle.problems import (
     BLOCKED_LOOKED_AT,
@@ -114,18 +114,19 @@ async def look_at(
     stored = await read_overview(backend, tenant)
     overview = replace(stored, workers=seen_workers(stored.workers, tenant))
     fleet = WorkerFleet(overview.workers, overview.now)
+    able = runnable(overview, fleet)
     # At the same time, in a store that can do that.
     (stuck, unseen), items, (schedules, dying), ages, marks, deaths = await asyncio.gather(
         _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None),
         _read_items(backend, tenant, overview, fleet),
         _read_schedules(core, tenant, stored),
-        _read_ages(backend, tenant, overview, fleet, max_wait),
+        _read_ages(backend, tenant, overview, fleet, able, max_wait),
         _read_marks(backend, tenant, overview),
         _read_deaths(backend, tenant, overview),
     )
     requeues = await open_requeues(backend, tenant) if _changes_many(overview) else []
     given = replace(overview, ages=ages)
-    floods = sorted(find_floods(given, fleet), key=lambda each: -each.items)[:LATE_LOOKED_AT]
+    floods = sorted(find_floods(able), key=lambda each: -each.items)[:LATE_LOOKED_AT]
     found = find_problems(
         given,
         fleet,
@@ -138,6 +139,7 @@ async def look_at(
         deaths=deaths,
         requeues=requeues,
         waits={each.queue: await _others_waited(backend, tenant, given, each) for each in floods},
+        able=able,
         tenant=tenant,
     )
     return StoreLook(overview, fleet, tuple(found), schedules, unseen, tuple(requeues))
@@ -193,15 +195,20 @@ async def _count_suspended(backend: Backend, tenant: str | None, most: int) -> S
 
 
 async def _read_ages(
-    backend: Backend, tenant: str | None, overview: Overview, fleet: WorkerFleet, max_wait: float
+    backend: Backend,
+    tenant: str | None,
+    overview: Overview,
+    fleet: WorkerFleet,
+    could_run: Sequence[Count],
+    max_wait: float,
 ) -> tuple[QueueAge, ...]:
     """Since when items have waited that could run. Ages of queues with others besides are read anew, if they
     are long. What waits behind an item that cannot run is not known, nor in the queues that are not looked
     at: such an age is left out."""
     ages, left = {each.queue: each for each in overview.ages}, LATE_LOOKED_AT
-    able = {(each.tenant, each.queue, each.type) for each in runnable(overview, fleet)}
+    able = {(each.tenant, each.queue, each.type) for each in could_run}
     ready = counts_by((each for each in overview.counts if each.status == "ready"), "queue")
-    late = late_queues(overview, fleet, max_wait, tenant)
+    late = late_queues(overview, fleet, could_run, max_wait, tenant)
     for age in sorted(late, key=lambda each: each.oldest_ready):
         if all((each.tenant, each.queue, each.type) in able for each in ready.get(age.queue, ())):
             continue
