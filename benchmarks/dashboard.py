@@ -96,7 +96,9 @@ async def _hold(store: Backend) -> None:
 
 async def _ids(store: Backend) -> dict[str, list[str]]:
     """Some items in each status."""
-    return {status: [one.id for one in (await store.list(Filter(status=(status,)))).items] for status in STATUSES}
+    return {
+        status: [one.id for one in (await store.list(Filter(status=(status,)))).items] for status in STATUSES
+    }
 
 
 def _visitor(store: Backend) -> httpx.AsyncClient:

@@ -552,8 +552,8 @@ class Backend(Protocol):
     async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
         """Return how the store stands. Counts are exact for about a million items, and estimates beyond: a
         store counts for some tenths of a second, not for longer when ten million items are kept. With
-        `quick`: for some milliseconds, so that only what there is little of is exact. With a tenant: only its
-        items and types, and all workers."""
+        `quick`: for some hundredths of a second, about tens of thousands of items. What there is little of is
+        exact in any case. With a tenant: only its items and types, and all workers."""
         ...
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:

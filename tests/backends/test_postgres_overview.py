@@ -13,6 +13,12 @@ MANY = 20_000
 
 
 @pytest.fixture
+def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick look counts only what there is little of."""
+    monkeypatch.setattr(watch, "QUICK_SECONDS", 0.0)
+
+
+@pytest.fixture
 def time_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine counts everything too: what is counted within the usual time depends on it."""
     monkeypatch.setattr(watch, "COUNTING_SECONDS", 60.0)
@@ -38,6 +44,7 @@ async def _assert_exact(backend: PostgresBackend) -> None:
     }
 
 
+@pytest.mark.usefixtures("no_time")
 async def test_what_there_is_little_of_is_counted_exactly(postgres_url: str) -> None:
     """Beside many ready items of one queue, of which a quick look counts some. The answer says so."""
     async with opened(postgres_url) as backend, connected(postgres_url) as admin:
@@ -74,6 +81,7 @@ async def _tenant_sees_its_own(backend: PostgresBackend) -> None:
     assert [age.queue for age in found.ages] == ["q"]
 
 
+@pytest.mark.usefixtures("no_time")
 async def test_of_many_items_that_wait_some_are_counted(postgres_url: str) -> None:
     """Of each status, although no index has its queues. They say about how many there are."""
     async with opened(postgres_url) as backend, connected(postgres_url) as admin:
@@ -87,7 +95,7 @@ async def test_of_many_items_that_wait_some_are_counted(postgres_url: str) -> No
         assert found.unserved[0].count == half
 
 
-@pytest.mark.usefixtures("time_to_count")
+@pytest.mark.usefixtures("time_to_count", "no_time")
 async def test_many_deaths_are_counted(postgres_url: str) -> None:
     """By tenant, queue and type. A quick look estimates those of which there are many."""
     async with opened(postgres_url) as backend, connected(postgres_url) as admin:

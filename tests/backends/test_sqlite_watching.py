@@ -44,8 +44,8 @@ def page(reach: int | None = None, **where: object) -> Look:
 
 
 LOOKS: dict[str, Look] = {
-    "overview": lambda tx: watch.overview(tx, None, quick=True),
-    "overview of a tenant": lambda tx: watch.overview(tx, "a", quick=True),
+    "overview": lambda tx: watch.overview(tx, None, quick=True, seconds=0.0),
+    "overview of a tenant": lambda tx: watch.overview(tx, "a", quick=True, seconds=0.0),
     "explain ready": lambda tx: watch.explain(tx, "ready-200", None),
     "explain ready, of a tenant": lambda tx: watch.explain(tx, "ready-200", "c"),
     "explain blocked": lambda tx: watch.explain(tx, "blocked-200", None),
@@ -174,7 +174,7 @@ def test_what_there_is_no_time_to_count_is_estimated(tmp_path: Path) -> None:
     path = tmp_path / "large.db"
     asyncio.run(fill_ready(path, 14_993))
     with closing(sqlite3.connect(path)) as connection:
-        counts = watch.overview(Tx(connection.cursor(), 2e9), None, quick=False, seconds=0.0).counts
+        counts = watch.overview(Tx(connection.cursor(), 2e9), None, quick=False, seconds=1e-9).counts
         exact = watch.overview(Tx(connection.cursor(), 2e9), None, quick=False, seconds=60.0).counts
     assert [(one.queue, one.count, one.estimated) for one in exact] == [
         ("few", 7, False),

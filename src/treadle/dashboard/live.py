@@ -167,6 +167,11 @@ class KeptReads:
             kept = self._reads[key] = (self._clock(), task)
         return await asyncio.shield(kept[1])
 
+    def put(self, key: Hashable, found: object) -> None:
+        """Keep what was found on another way, as if it had been read now."""
+        ready = asyncio.get_running_loop().create_task(_read(lambda: _given(found)))
+        self._reads[key] = (self._clock(), ready)
+
     def forget(self) -> None:
         """Read everything anew: something was changed here. A read that has begun may not show it. Those who
         wait for it get it."""
@@ -186,6 +191,10 @@ class KeptReads:
         self._reads = {key: kept for key, kept in self._reads.items() if not self._is_old(*kept)}
         for key in list(self._reads)[: len(self._reads) - MOST_KEPT + 1]:
             del self._reads[key]
+
+
+async def _given(found: object) -> object:
+    return found
 
 
 async def _read(read: Callable[[], Awaitable[object]]) -> object:

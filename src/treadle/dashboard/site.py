@@ -108,6 +108,8 @@ class Site:
         self.reads = KeptReads()
         self.names = KeptReads(seconds=KEPT_NAMES)
         """What filters are completed with: it need not be new."""
+        self.looks = KeptReads(seconds=0.0)
+        """Overviews by tenant, while they are read."""
         self.live = Live(client.backend, server_stop(client))
         self.bulk_runs = BulkRuns(client)
         self._templates = Environment(
@@ -201,6 +203,7 @@ class Site:
     def changed(self) -> None:
         """Something was changed here: read it anew, and tell open pages."""
         self.reads.forget()
+        self.looks.forget()
         self.live.changed()
 
     def _refusal(self, request: Request, message: str) -> Response:

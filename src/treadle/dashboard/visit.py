@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,6 +13,7 @@ from treadle.base.ids import check_name
 from treadle.client import Client, bound_to
 from treadle.define.secret_values import SecretMask
 from treadle.errors import StoreTooSlow
+from treadle.item_facts import Overview
 from treadle.operate.filters import check_tenant
 
 from .access import Access, Action, Forbidden, NotShown
@@ -35,6 +36,7 @@ class VisitedSite(Protocol):
     secrets: SecretMask
     bulk_runs: BulkRuns
     names: KeptReads
+    looks: KeptReads
 
     def now(self) -> float:
         """The store's clock, as far as it is known."""
@@ -134,6 +136,12 @@ class Visit(PageAddresses):
         return self.request.client.host if self.request.client else ""
 
     # -- reading ---------------------------------------------------------------------------------------
+
+    async def overview(self) -> Overview:
+        """How the store stands, as the visitor may see it. It counts for some hundredths of a second: what is
+        estimated says so. Pages that are read at the same time share it."""
+        found = await self.site.looks.get(self.tenant, lambda: self.client.overview(quick=True))
+        return cast("Overview", found)
 
     async def in_time(self, read: Awaitable[T]) -> T | None:
         """What a read returns. None if it takes too long."""

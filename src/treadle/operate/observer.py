@@ -143,7 +143,8 @@ class Observer:
         """Return how the store stands: what waits, since when, who works. Counts are exact for about a
         million items. Where there are more, `Count.estimated` says so: it does not take longer then.
 
-        quick: count only what there is little of. Other counts are rough estimates.
+        quick: count for some hundredths of a second: tens of thousands of items. Where there are more, counts
+            of which there is much are estimates.
         """
         await self._begin_read()
         overview = await read_overview(self._core.backend, self._tenant, quick=quick)
@@ -202,14 +203,19 @@ class Observer:
         await watch.run_once()
         return await watch.is_delivered()
 
-    async def look(self, max_wait: Duration = MAX_WAIT, quick: bool = False) -> StoreLook:
+    async def look(
+        self, max_wait: Duration = MAX_WAIT, quick: bool = False, *, overview: Overview | None = None
+    ) -> StoreLook:
         """Return all that `treadle status` shows, by at most six reads: the overview, the workers, the
-        problems and the schedules. The arguments are those of `problems`."""
+        problems and the schedules. The arguments are those of `problems`.
+
+        overview: what `overview()` of this client has just returned. Then it is not read again.
+        """
         longest = seconds(max_wait, field="max_wait")
         await self._begin_read()
         from .store_look import look_at  # few programs need it
 
-        return await look_at(self._core, self._tenant, longest, quick=quick)
+        return await look_at(self._core, self._tenant, longest, quick=quick, given=overview)
 
     async def statistics(
         self,

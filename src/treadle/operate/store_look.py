@@ -24,6 +24,7 @@ from treadle.problems import (
     DYING_WITHIN,
     FLOOD_WAIT,
     MAX_WAIT,
+    RELEASE_LEAST,
     Flood,
     Problem,
     TypeDeaths,
@@ -49,11 +50,13 @@ RUNNING_LOOKED_AT: Final = 500
 KILLERS_LOOKED_AT: Final = 100
 """Items that ended workers that are looked at, the oldest."""
 SCHEDULED_LOOKED_AT: Final = 1000
-"""Scheduled items that are looked at for suspended ones: the newest, and as many of the oldest. Held items
-that are counted."""
+"""Scheduled items that are looked at for suspended ones: this many of the newest, and as many of the oldest.
+Also the most held items that are counted."""
 LATE_LOOKED_AT: Final = 20
 """Late queues with items that cannot run, those with the oldest, of which lines are looked at. Also floods,
 the largest."""
+LINES_READ: Final = 60
+"""Lines of such a queue that are read."""
 LINES_LOOKED_AT: Final = 20
 """Lines of a queue, those with the longest waits, that are looked at for items that could run."""
 TYPES_LOOKED_AT: Final = 3
@@ -98,10 +101,17 @@ class StoreLook(NamedTuple):
     """What was not looked for, in a sentence. Empty: all was."""
     requeues: tuple[BulkState, ...] = ()
     """Bulk actions that run dead items again now."""
+    several_marks: bool | None = None
+    """Whether there are dead items of several marks. None: it was not looked at."""
 
 
 async def look_at(
-    core: Core, tenant: str | None, max_wait: float = MAX_WAIT, *, quick: bool = False
+    core: Core,
+    tenant: str | None,
+    max_wait: float = MAX_WAIT,
+    *,
+    quick: bool = False,
+    given: Overview | None = None,
 ) -> StoreLook:
     """Look at the store as a client of a tenant may see it, by at most nine reads; more if a release may be
     the cause of deaths, or a type dies, or if items of a queue are late, and others of it cannot run, or if
@@ -109,26 +119,29 @@ async def look_at(
 
     quick: look at no more than `QUICK_REACH` open items for those that wait for ids that were never
         submitted: `unseen` says so.
+    given: the overview, as this tenant may see it. None: it is read.
     """
     backend = core.backend
-    stored = await read_overview(backend, tenant)
-    overview = replace(stored, workers=seen_workers(stored.workers, tenant))
+    overview = given
+    if overview is None:
+        stored = await read_overview(backend, tenant)
+        overview = replace(stored, workers=seen_workers(stored.workers, tenant))
     fleet = WorkerFleet(overview.workers, overview.now)
     able = runnable(overview, fleet)
     # At the same time, in a store that can do that.
-    (stuck, unseen), items, (schedules, dying), ages, marks, deaths = await asyncio.gather(
+    (stuck, unseen), items, (schedules, dying), ages, (marks, several), deaths = await asyncio.gather(
         _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None),
         _read_items(backend, tenant, overview, fleet),
-        _read_schedules(core, tenant, stored),
+        _read_schedules(core, tenant, overview),
         _read_ages(backend, tenant, overview, fleet, able, max_wait),
         _read_marks(backend, tenant, overview),
         _read_deaths(backend, tenant, overview),
     )
     requeues = await open_requeues(backend, tenant) if _changes_many(overview) else []
-    given = replace(overview, ages=ages)
+    aged = replace(overview, ages=ages)
     floods = sorted(find_floods(able), key=lambda each: -each.items)[:LATE_LOOKED_AT]
     found = find_problems(
-        given,
+        aged,
         fleet,
         max_wait,
         stuck,
@@ -138,11 +151,11 @@ async def look_at(
         marks=marks,
         deaths=deaths,
         requeues=requeues,
-        waits={each.queue: await _others_waited(backend, tenant, given, each) for each in floods},
+        waits={each.queue: await _others_waited(backend, tenant, aged, each) for each in floods},
         able=able,
         tenant=tenant,
     )
-    return StoreLook(overview, fleet, tuple(found), schedules, unseen, tuple(requeues))
+    return StoreLook(overview, fleet, tuple(found), schedules, unseen, tuple(requeues), several)
 
 
 def _changes_many(overview: Overview) -> bool:
@@ -152,16 +165,20 @@ def _changes_many(overview: Overview) -> bool:
 
 
 async def _read_schedules(
-    core: Core, tenant: str | None, stored: Overview
+    core: Core, tenant: str | None, overview: Overview
 ) -> tuple[tuple[ScheduleState, ...], list[ScheduleRun]]:
     """The schedules that have not ended, and runs of those whose items die."""
     if "schedules" not in core.backend.capabilities:
         return (), []
     reader = StoredSchedules(core, tenant)
     rows = await reader.rows()
+    if not rows:
+        return (), []
     runs = await reader.runs(rows, DYING + 1)
     errors = {name: those[0].error for name, those in runs.items()}
-    states = reader.states(rows, Fleet(stored.workers, stored.now), stored.now, errors)
+    # A tenant is not told who has which schedule.
+    workers = overview.workers if tenant is None else await core.backend.workers()
+    states = reader.states(rows, Fleet(workers, overview.now), overview.now, errors)
     schedules = tuple(each for each in states if not each.ended)
     return schedules, reader.dying(schedules, runs)
 
@@ -218,7 +235,9 @@ async def _read_ages(
             continue
         tenants = {name for name, queue, _ in able if queue == age.queue}
         lines = [
-            each for each in await backend.lines(age.queue, tenant=tenant, cap=1) if each.tenant in tenants
+            each
+            for each in await backend.lines(age.queue, tenant=tenant, count=LINES_READ, cap=1)
+            if each.tenant in tenants
         ]
         for line in sorted(lines, key=lambda each: each.oldest_ready)[:LINES_LOOKED_AT]:
             (first,) = await backend.get([line.first], tenant=line.tenant)
@@ -252,21 +271,34 @@ async def _others_waited(backend: Backend, tenant: str | None, overview: Overvie
     return overview.now - since
 
 
-async def _read_marks(backend: Backend, tenant: str | None, overview: Overview) -> list[DeadMark]:
-    """The marks of dead items that may have begun with the newest release, if there are others. A mark
-    forgets those that were requeued or deleted: nothing is said if an earlier release may have had them."""
+async def _read_marks(
+    backend: Backend, tenant: str | None, overview: Overview
+) -> tuple[list[DeadMark], bool | None]:
+    """The marks of dead items that may have begun with the newest release, if there are others; and whether
+    there are several marks, if that was looked at. A mark forgets those that were requeued or deleted: nothing
+    is said if an earlier release may have had them."""
     if len(overview.releases) < 2 or not any(each.status == "dead" for each in overview.counts):
-        return []
-    newest, marks = overview.releases[0], await backend.marks(tenant=tenant)
-    found = [each for each in marks if each.type != TELL_TYPE and began_with(each, newest.name)]
+        return [], None
+    # Some deaths of each mark tell of most marks that they began before.
+    newest, some = overview.releases[0], await backend.marks(tenant=tenant, cap=RELEASE_LEAST)
+    several = len(some) > 1
+    if not any(_may_be_of(each, newest) for each in some):
+        return [], several
+    marks = await backend.marks(tenant=tenant)
+    found = [each for each in marks if _may_be_of(each, newest)]
     if not found:
-        return []
+        return [], several
     gone = await _read_gone(backend, newest, marks if tenant is None else await backend.marks())
     found = [each for each in found if each.count > SURE * gone.get(each.type, 0)]
     found.sort(key=lambda each: -each.count)
-    return [
+    began = [
         each for each in found[:MARKS_LOOKED_AT] if not await _failed_before(backend, tenant, newest, each)
     ]
+    return began, several
+
+
+def _may_be_of(mark: DeadMark, newest: Release) -> bool:
+    return mark.type != TELL_TYPE and began_with(mark, newest.name)
 
 
 async def _read_deaths(backend: Backend, tenant: str | None, overview: Overview) -> list[TypeDeaths]:

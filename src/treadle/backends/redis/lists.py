@@ -56,6 +56,7 @@ _PLACES: Final[dict[Source, tuple[str, str]]] = {
     "workflow": ("index", "workflows"),
     "mark": ("index", "marked"),
     "killing": ("index", "killing"),
+    "held": ("held", ""),
     "dead": ("index", "dead"),
     "cancelled": ("index", "cancelled"),
     "open": ("open", ""),

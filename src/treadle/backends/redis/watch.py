@@ -6,7 +6,7 @@ Lines are put together here: scripts know kinds, which are the items of one type
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from treadle.item import Counting, WorkerState
@@ -46,9 +46,9 @@ _RELATED: Final = RedisScript("related")
 _MOST_KINDS: Final = 300
 """Of one call."""
 _MOST_MARKS: Final = 150
-_MOST_AGED: Final = 2000
-"""Lines that are looked at for the ages of all queues. Each queue has its share."""
-_LEAST_AGED: Final = 10
+_MOST_AGED: Final = 400
+"""Kinds that are looked at for the ages of all queues. Each queue has its share."""
+_LEAST_AGED: Final = 20
 
 
 class KindHead(NamedTuple):
@@ -83,7 +83,7 @@ class RedisWatch(RedisRead):
     ) -> Sequence[Line]:
         lines = _lines_of(await self._ready_kinds(), tenant)[queue]
         shown: list[Line] = []
-        for names in portions(sorted(lines), _MOST_KINDS):
+        for names in portions(sorted(lines), max(1, min(count, _MOST_KINDS))):
             if len(shown) >= count:
                 break
             heads = await self._heads([k for name in names for k in lines[name]], counted=True)
@@ -125,8 +125,8 @@ class RedisWatch(RedisRead):
 
     async def _ages(self, ready: Mapping[bytes, KindNames], tenant: str | None) -> list[QueueAge]:
         queues = _lines_of(ready, tenant)
-        most = min(MOST_AGED_LINES, max(_LEAST_AGED, _MOST_AGED // max(1, len(queues))))
-        looked_at = {queue: list(lines.values())[:most] for queue, lines in queues.items()}
+        most = max(_LEAST_AGED, _MOST_AGED // max(1, len(queues)))
+        looked_at = {queue: _at_most(most, lines.values()) for queue, lines in queues.items()}
         heads = await self._heads([k for lines in looked_at.values() for line in lines for k in line])
         ages: list[QueueAge] = []
         for queue, lines in sorted(looked_at.items()):
@@ -274,6 +274,17 @@ def _lines_of(
     for number, kind in kinds.items():
         if tenant in (None, kind.tenant):
             found[kind.queue].setdefault((kind.tenant, kind.lane), []).append(number)
+    return found
+
+
+def _at_most(most: int, lines: Iterable[list[bytes]]) -> list[list[bytes]]:
+    """The first lines, with as many kinds in all, and one line at least."""
+    found: list[list[bytes]] = []
+    for line in lines:
+        most -= len(line)
+        if found and (most < 0 or len(found) >= MOST_AGED_LINES):
+            break
+        found.append(line)
     return found
 
 

@@ -387,15 +387,19 @@ def _line(
 
 # -- how the store stands ------------------------------------------------------------------------------
 #
-# Open and dead items are counted by reading their tables whole, portion by portion, until the time is up. If
-# it is up before the end, the portions that were read are spread over the table, and say about how many items
-# there are. Each index is read then, no further than a bound: what there is little of is exact all the same.
+# Open items are counted by reading their table whole, portion by portion, until the time is up. If it is up
+# before the end, the portions that were read are spread over the table, and say about how many items there
+# are. Each index is read then, no further than a bound: what there is little of is exact all the same. An index
+# with all labels takes a tenth of the time: the dead are counted along theirs, and so are blocked and scheduled
+# items where the time is up.
 
 
 _WAITING = (BLOCKED, SCHEDULED, doomed(BLOCKED), doomed(SCHEDULED), doomed(READY))
 
 COUNTING_SECONDS: Final = 0.3
-"""Seconds for which an overview counts open items, and dead ones."""
+"""Seconds for which an overview reads open items, and dead ones that are too many for their index."""
+QUICK_SECONDS: Final = 0.02
+"""The same for a quick overview."""
 _PORTION = 5_000
 _LONG_PORTION = 50_000
 """Of a large table: each portion answers with all labels that it has, so a few long ones are cheaper."""
@@ -404,6 +408,10 @@ _MOST_PORTIONS = 1_000
 
 # How many items are looked at along indexes, in all.
 _MOST_COUNTED = 5_000
+_MOST_LABELLED = 100_000
+"""Where the index has all labels."""
+_MOST_DEAD = 1_000_000
+"""The same for the dead, unless it is quick."""
 # Of these, the index does not have the type: each takes a look into the table.
 _MOST_LOOKED_UP = 2_500
 _MOST_HEADS = 600
@@ -413,18 +421,19 @@ _MOST_OF_TYPE = 10_000
 Kind: TypeAlias = Literal["open", "dead"]
 
 
-def overview(tx: Tx, tenant: str | None, quick: bool, seconds: float = COUNTING_SECONDS) -> Overview:
-    """seconds: for how long open items are counted, and dead ones, unless it is quick."""
+def overview(tx: Tx, tenant: str | None, quick: bool, seconds: float | None = None) -> Overview:
+    """seconds: for how long open items are read, and dead ones. 0: only what there is little of is counted."""
+    seconds = (QUICK_SECONDS if quick else COUNTING_SECONDS) if seconds is None else seconds
     fleet, tenants = workers(tx), ALL_TENANTS if tenant is None else one_tenant(tenant)
     parked = parked_types(tx)
-    counts = _Counts(tx, tenants, quick=quick)
-    if quick or not counts.scan("open", seconds):
+    counts = _Counts(tx, tenants, hurried=not seconds)
+    if not counts.scan("open", seconds):
         counts.count_waiting()
         counts.count_ready()
         counts.count_parked(parked)
         counts.count_leased()
-    if quick or not counts.scan("dead", seconds):
-        counts.count_dead()
+    if not counts.count_dead(_MOST_LABELLED if quick else _MOST_DEAD):
+        counts.scan("dead", seconds)
     return Overview(
         now=tx.now,
         counts=shown_counts(*counts.result()),
@@ -436,10 +445,11 @@ def overview(tx: Tx, tenant: str | None, quick: bool, seconds: float = COUNTING_
 
 
 class _Counts:
-    def __init__(self, tx: Tx, tenants: Tenants, *, quick: bool) -> None:
+    def __init__(self, tx: Tx, tenants: Tenants, *, hurried: bool) -> None:
         self._tx = tx
         self._tenants = tenants
-        self._quick = quick
+        self._hurried = hurried
+        """There is no time to count more than little."""
         self._found: Counter[CountKey] = Counter()
         self._cut: set[tuple[str, Status]] = set()
         """The queues and statuses of which there may be more than were counted along an index."""
@@ -458,12 +468,16 @@ class _Counts:
         return counts, self._cut
 
     def scan(self, kind: Kind, seconds: float) -> bool:
-        """Count by reading the table. Returns whether there was time for all of it."""
+        """Count by reading the table. Returns whether there was time for all of it. What is found of the dead
+        only tells how many there are of those that were not counted along their index."""
+        if self._hurried:
+            return False
         first, last = _numbers(self._tx, kind)
         if first is None or last is None:
             return True
         span = last - first + 1
-        size = max(_PORTION, min(_LONG_PORTION, ceil(span / _FEW_PORTIONS)), ceil(span / _MOST_PORTIONS))
+        longest = _LONG_PORTION if seconds >= COUNTING_SECONDS else _PORTION
+        size = max(_PORTION, min(longest, ceil(span / _FEW_PORTIONS)), ceil(span / _MOST_PORTIONS))
         portions, done = ceil(span / size), 0
         seen: Counter[tuple[str, int, str, str]] = Counter()
         until = time.monotonic() + seconds
@@ -476,7 +490,7 @@ class _Counts:
                 seen[queue, status, tenant, type] += count
             done += 1
         for (queue, status, tenant, type), count in seen.items():
-            if done == portions:
+            if done == portions and kind == "open":
                 self._add(queue, status, tenant, type, count)
             else:
                 about = round(count * portions / done)
@@ -491,23 +505,25 @@ class _Counts:
 
     def _share(self, most: int, queues: Sequence[str]) -> int:
         """How many items of each queue are counted."""
-        return _LEAST if self._quick else max(_LEAST, most // max(1, len(queues)))
+        return _LEAST if self._hurried else max(_LEAST, most // max(1, len(queues)))
 
     def count_waiting(self) -> None:
         for status in _WAITING:
             queues = _queues(self._tx, _SQL["next_waiting_queue"], status)
-            most = self._share(_MOST_COUNTED, queues)
+            most = self._share(_MOST_LABELLED, queues)
             for queue in queues:
                 self._count(queue, status, "waiting", (status, queue, *self._tenants), most)
 
-    def count_dead(self) -> None:
+    def count_dead(self, most: int) -> bool:
+        """Returns whether all were counted."""
         queues = _queues(self._tx, _SQL["next_dead_queue"])
-        most = self._share(_MOST_COUNTED, queues)
-        for queue in queues:
-            self._count(queue, DEAD, "first_dead", (queue, *self._tenants), most)
+        most = self._share(most, queues)
+        # All queues, also after one that is not counted to the end.
+        return all([self._count(each, DEAD, "first_dead", (each, *self._tenants), most) for each in queues])
 
-    def _count(self, queue: str, status: int, name: str, within: tuple[object, ...], most: int) -> None:
-        """Count up to `most` items of a queue and status, in the order of the index."""
+    def _count(self, queue: str, status: int, name: str, within: tuple[object, ...], most: int) -> bool:
+        """Count up to `most` items of a queue and status, in the order of the index. Returns whether these are
+        all."""
         bound = self._tx.row(_SQL[f"{name}_bound"], *within, most)
         if bound is None:
             rows = self._tx.rows(_SQL[name], *within)
@@ -517,6 +533,7 @@ class _Counts:
             self._cut.add((queue, STATUS[status]))
         for tenant, type, count in rows:
             self._add(queue, status, tenant, type, count)
+        return bound is None
 
     def count_ready(self) -> None:
         queues = _queues(self._tx, _FAIRNESS["ready_queue"])
@@ -536,7 +553,7 @@ class _Counts:
                 self._count(queue, PARKED, "parked", (type, queue, *self._tenants), most)
 
     def count_leased(self) -> None:
-        most = _LEAST if self._quick else _MOST_COUNTED
+        most = _LEAST if self._hurried else _MOST_COUNTED
         rows = self._tx.rows(_SQL["leased"], most)
         for (queue, tenant, type, status), count in Counter(rows).items():
             if self._tenants in (ALL_TENANTS, one_tenant(tenant)):

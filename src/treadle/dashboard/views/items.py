@@ -269,7 +269,7 @@ async def _read_names(visit: Visit) -> Names:
     everyone = visit.tenant is None
     types, queues = set(visit.client.types if everyone else ()), set[str]()
     with contextlib.suppress(StoreUnavailable):
-        overview = await visit.in_time(visit.client.overview(quick=True))
+        overview = await visit.in_time(visit.overview())
         if overview is not None:
             types.update(each.type for each in overview.counts)
             if everyone:

@@ -38,9 +38,9 @@ from treadle.problems import Problem, ProblemKind
 from .limits import LimitRow, limit_rows
 
 MOST_QUEUES: Final = 12
-SCHEDULED_LOOKED_AT: Final = 200
-"""The newest and the oldest scheduled items that are looked at for suspended ones. More are not counted: the
-page says so."""
+SCHEDULED_LOOKED_AT: Final = 100
+"""Scheduled items that are looked at for suspended ones: this many of the newest, and as many of the oldest.
+Also the most held items that are counted. If there are more, the page says so."""
 _HOLD: Final = re.compile(r"To keep it from running: (treadle hold .+?)\. To give it up")
 _MARK: Final = re.compile(r"treadle dead show ([^ ;]+);")
 BEYOND_STATUS: Final = ("backlog", "paused_for", "worker_count", "rate")
@@ -91,10 +91,10 @@ class OverviewPage(msgspec.Struct, frozen=True):
 
 async def read(visit: Visit) -> OverviewPage:
     span = span_of(visit)
-    look, throughput = await asyncio.gather(
-        visit.in_time(visit.client.look(quick=True)), read_throughput(visit, span)
-    )
+    look, throughput = await asyncio.gather(visit.in_time(_look(visit)), read_throughput(visit, span))
     overview = None if look is None else look.overview
+    if look is not None:
+        visit.site.names.put(_menu_key(visit), _menu_counts(look))
     states = [] if overview is None else shown_queues(queue_states(overview, None))
     depth = None if overview is None else depths(overview.counts, lambda count: "").get("", Depth())
     uses, several, scheduled = await asyncio.gather(
@@ -103,6 +103,7 @@ async def read(visit: Visit) -> OverviewPage:
         _scheduled(visit, depth),
     )
     queues = [each for each in states if each.depth.counts or each.paused or each.paused_for]
+    reached = [row for row in limit_rows(uses or (), ()) if row.reached]
     return OverviewPage(
         problems=None
         if look is None
@@ -117,33 +118,41 @@ async def read(visit: Visit) -> OverviewPage:
         workers=0 if overview is None else len(overview.workers),
         full_limits=[]
         if overview is None
-        else [
-            row.owner or row.name
-            for row in limit_rows(uses or (), ())
-            if row.reached and _is_waited_for(row, overview)
-        ],
+        else [row.owner or row.name for row in _waited_for(reached, overview)],
         throughput=throughput,
         scheduled=scheduled,
     )
 
 
-def _is_waited_for(row: LimitRow, overview: Overview) -> bool:
-    """Whether items are ready that may count under a limit. What a pause holds back waits for its end. A name
-    that is no type may belong to any."""
-    ready = {
-        each.type
-        for each in overview.counts
-        if each.status == "ready" and not overview.holds(each) and row.tenant in ("", each.tenant)
-    }
-    type = row.owner.removeprefix(TYPE_LIMIT)
+async def _look(visit: Visit) -> StoreLook:
+    return await visit.client.look(quick=True, overview=await visit.overview())
+
+
+def _waited_for(rows: Sequence[LimitRow], overview: Overview) -> list[LimitRow]:
+    """The limits under which ready items may count. What a pause holds back waits for its end. A name that is
+    no type may belong to any."""
+    if not rows:
+        return []
+    ready: dict[str, set[str]] = {"": set()}
+    for each in overview.counts:
+        if each.status == "ready" and not overview.holds(each):
+            ready[""].add(each.type)
+            ready.setdefault(each.tenant, set()).add(each.type)
     known = {each.type for each in overview.counts}.union(*(each.types or () for each in overview.workers))
-    return type in ready if type in known else bool(ready)
+
+    def is_waited_for(row: LimitRow) -> bool:
+        type, types = row.owner.removeprefix(TYPE_LIMIT), ready.get(row.tenant, set())
+        return type in types if type in known else bool(types)
+
+    return [row for row in rows if is_waited_for(row)]
 
 
 async def _has_several_marks(visit: Visit, look: StoreLook | None) -> bool:
     """Whether items died of several causes, or may have: one change is not for all of them."""
     if look is None or not any(each.kind == "dead" for each in look.problems):
         return False
+    if look.several_marks is not None:
+        return look.several_marks
     marks = await visit.in_time(visit.client.dead.marks(count=2, cap=1))
     return marks is None or len(marks) > 1
 
@@ -290,16 +299,19 @@ async def menu_counts(visit: Visit) -> dict[str, str]:
     """What the menu says beside its entries, by their sections. It is kept for a while."""
 
     async def read() -> dict[str, str]:
-        look = await visit.client.look(quick=True)
-        dead, estimated = total(each for each in look.overview.counts if each.status == "dead")
-        counts = {
-            "overview": str(len(look.problems) or ""),
-            "dead": approximate(dead, estimated) if dead else "",
-        }
-        return {section: count for section, count in counts.items() if count}
+        return _menu_counts(await _look(visit))
 
-    key = ("menu", visit.tenant)
-    return cast("dict[str, str]", await visit.site.names.get(key, read))
+    return cast("dict[str, str]", await visit.site.names.get(_menu_key(visit), read))
+
+
+def _menu_key(visit: Visit) -> tuple[str, str | None]:
+    return "menu", visit.tenant
+
+
+def _menu_counts(look: StoreLook) -> dict[str, str]:
+    dead, estimated = total(each for each in look.overview.counts if each.status == "dead")
+    counts = {"overview": str(len(look.problems) or ""), "dead": approximate(dead, estimated) if dead else ""}
+    return {section: count for section, count in counts.items() if count}
 
 
 VIEW = View("/", "overview.html", read, "overview", to_json=to_json)

@@ -76,7 +76,7 @@ class QueuePage(msgspec.Struct, frozen=True):
 
 async def read_all(visit: Visit) -> QueuesPage:
     overview, rates = await asyncio.gather(
-        visit.in_time(visit.client.overview()), read_rates(visit, "queue", RECENT, 60)
+        visit.in_time(visit.overview()), read_rates(visit, "queue", RECENT, 60)
     )
     if overview is None:
         return QueuesPage(None, Pages(1, 1, 0), False)
@@ -134,7 +134,7 @@ async def _read_with_overview(
     visit: Visit, name: str
 ) -> tuple[Overview | None, Why | None, Sequence[QueueBacklog], list[LimitUse] | None]:
     """What is read with the overview, so that orders and workers are read once."""
-    overview = await visit.in_time(visit.client.overview())
+    overview = await visit.in_time(visit.overview())
     return (
         overview,
         *await asyncio.gather(

@@ -36,7 +36,7 @@ class TenantsPage(msgspec.Struct, frozen=True):
 
 
 async def read(visit: Visit) -> TenantsPage:
-    overview = await visit.in_time(visit.client.overview())
+    overview = await visit.in_time(visit.overview())
     if overview is None:
         return TenantsPage(None, Pages(1, 1, 0), False)
     found = depths(overview.counts, lambda count: count.tenant)

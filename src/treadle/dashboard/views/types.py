@@ -103,7 +103,7 @@ class TypePage(msgspec.Struct, frozen=True):
 async def read_all(visit: Visit) -> TypesPage:
     span = span_of(visit)
     overview, rates = await asyncio.gather(
-        visit.in_time(visit.client.overview()), read_rates(visit, "type", *SPANS[span])
+        visit.in_time(visit.overview()), read_rates(visit, "type", *SPANS[span])
     )
     if overview is None:
         return TypesPage(None, Pages(1, 1, 0), span, False)
@@ -156,9 +156,7 @@ def code_of(type: AnyWorkType | None) -> Code:
 
 async def read_one(visit: Visit) -> TypePage:
     name, span = check_name(visit.part("type"), field="type"), span_of(visit)
-    overview, throughput = await asyncio.gather(
-        visit.client.overview(), read_throughput(visit, span, type=name)
-    )
+    overview, throughput = await asyncio.gather(visit.overview(), read_throughput(visit, span, type=name))
     uses = await visit.in_time(visit.client.limits(overview=overview))
     own, fleet = not is_built_in(name), Fleet(overview.workers, overview.now)
     type = visit.client.types.get(name) if own else None

@@ -45,11 +45,11 @@ _LARGEST_NUMBER: Final = 2**63 - 1
 _CURSOR: Final = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{8})", re.ASCII)
 
 Source: TypeAlias = (
-    Literal["group", "key", "workflow", "mark", "killing", "open", "ended", "all"]
+    Literal["group", "key", "workflow", "mark", "killing", "held", "open", "ended", "all"]
     | Literal["blocked", "scheduled", "ready", "running", "success", "dead", "cancelled"]
 )
 """A set of items that an index can hold: the members of a group, those with a key, workflow or mark, those
-that end workers, those of one status, the open ones, the ended ones, or all."""
+that end workers, held ones, those of one status, the open ones, the ended ones, or all."""
 _Known = TypeVar("_Known")
 
 
@@ -225,6 +225,7 @@ def _sources(where: Filter, statuses: frozenset[Status]) -> tuple[Source, ...]:
         "workflow": where.workflow is not None,
         "mark": where.mark is not None,
         "killing": where.killing,
+        "held": where.held,
     }
     only = tuple(statuses) if len(statuses) == 1 else ()
     half: Source = "open" if statuses <= OPEN else "ended" if statuses <= TERMINAL else "all"

@@ -55,11 +55,12 @@ local function first_number(mark)
 end
 
 local MOST_GROUPS = 500 -- tenants and releases of a mark
+local FEW = 100 -- a cap up to which no more deaths are looked at for their releases than are counted
 local has_releases = call('EXISTS', K.mark_releases) == 1
 
 -- Under which releases rows with a mark died, for each tenant. If there are too many, none.
 local function releases_of(mark)
-  local prefix, answer = mark .. (tenant or ''), {}
+  local prefix, answer, seen = mark .. (tenant or ''), {}, 0
   local from, to = '[' .. prefix, '[' .. prefix .. HIGHEST .. HIGHEST
   for _ = 1, MOST_GROUPS do
     local first = call('ZRANGEBYLEX', K.mark_releases, from, to, 'LIMIT', 0, 1)[1]
@@ -69,6 +70,8 @@ local function releases_of(mark)
     local total = call('ZLEXCOUNT', K.mark_releases, '[' .. group, '[' .. group .. HIGHEST)
     local began = call('HGET', K.releases, release) or ''
     for _, value in ipairs({release, total, sub(first, #group + 1, #group + 8), began}) do answer[#answer + 1] = value end
+    seen = seen + total
+    if cap <= FEW and seen >= cap then return answer end
     from = '[' .. group .. HIGHEST
   end
   return {}

@@ -91,8 +91,6 @@ do
   function ListFilter.has_rest(filter, n)
     if not filter.of_rest then return true end
     local where = filter.where
-    -- Few rows have a release, and to read a row takes many times as long as to see that it has none.
-    if where.release and not (Store.get(K.past, n) or Store.get(K.released, n)) then return false end
     local row = Rows.get(n)
     return (not where.reason or row.reason == where.reason)
       and (not where.mark or (row.status == 'D' and row.mark == where.mark))
@@ -124,6 +122,24 @@ do
     look.position = numbers[last] or look.position
   end
 
+  -- Of these rows, those that may have the release. To read a row takes many times as long as to see that it died
+  -- under another one, or has never failed.
+  local function may_have_release(filter, numbers, states)
+    local dead, others, found, may = {}, {}, {}, {}
+    for i = 1, #numbers do
+      local some = ListFilter.status(states[i]) == 'D' and dead or others
+      some[#some + 1] = numbers[i]
+    end
+    Store.load(K.released, dead)
+    Store.load(K.past, others)
+    for i = 1, #dead do may[dead[i]] = Store.get(K.released, dead[i]) == filter.where.release end
+    for i = 1, #others do may[others[i]] = Store.get(K.past, others[i]) and true end
+    for i = 1, #numbers do
+      if may[numbers[i]] then found[#found + 1] = numbers[i] end
+    end
+    return found, may
+  end
+
   -- Look at rows in order, until `most` are found that match. Returns their numbers, and adds to `look`: how many
   -- rows exist (looked), how many bytes were read, the last number that was looked at (position), the last one
   -- that exists (last).
@@ -131,17 +147,18 @@ do
     local states = RawRows.fields(K.state, numbers)
     local places = places_of(filter, states, #numbers, look)
     local wanted, items, found, last = {}, {}, {}, #numbers
-    for i = 1, #places do wanted[i] = numbers[places[i]] end
-    local read = RawRows.fields(K.item, wanted)
-    if filter.of_rest then Rows.load(wanted) end
-    if filter.where.release then Store.load(K.released, wanted) end
+    local their_states = {}
+    for i = 1, #places do wanted[i], their_states[i] = numbers[places[i]], states[places[i]] end
+    local read, maybe, may = RawRows.fields(K.item, wanted), wanted, nil
+    if filter.where.release then maybe, may = may_have_release(filter, wanted, their_states) end
+    if filter.of_rest then Rows.load(maybe) end
     for i = 1, #places do
       local place, item = places[i], read[i]
       if item then
         items[place] = item
         look.bytes = look.bytes + #item
-        if ListFilter.has_status(filter, states[place]) and ListFilter.has_item(filter, item)
-          and ListFilter.has_rest(filter, wanted[i]) then
+        if (not may or may[wanted[i]]) and ListFilter.has_status(filter, states[place])
+          and ListFilter.has_item(filter, item) and ListFilter.has_rest(filter, wanted[i]) then
           found[#found + 1] = wanted[i]
           if #found == most then
             last = place

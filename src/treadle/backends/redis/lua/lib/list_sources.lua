@@ -1,4 +1,4 @@
--- uses: store raw_rows
+-- uses: store raw_rows holds
 -- List sources: the numbers of rows that a list has to look at, in the order of submission or in reverse.
 --
 -- A source is a table. `source.take(size)` returns the next numbers, at most `size`. The source has ended when
@@ -152,6 +152,21 @@ do
 
   local function last_six(numbers, members)
     for i = 1, #members do numbers[#numbers + 1] = sub(members[i], -6) end
+  end
+
+  -- The held rows, if there are at most `most`, and as many queues of tenants with rows that wait; else nil. They are
+  -- due after all others of their queue and tenant.
+  function ListSources.held(bound, oldest_first, most)
+    if call('ZCARD', K.due_first) > most then return nil end
+    local owners, numbers = call('ZRANGE', K.due_first, 0, -1), {}
+    local first = struct.pack('>d', Holds.FACTOR)
+    for i = 1, #owners do
+      local owner = owners[i]
+      last_six(numbers, call('ZRANGEBYLEX', K.due, '[' .. owner .. first, '[' .. owner .. HIGHEST .. HIGHEST, 'LIMIT', 0,
+        most + 1 - #numbers))
+      if #numbers > most then return nil end
+    end
+    return ListSources.given(numbers, bound, oldest_first)
   end
 
   -- The open rows, if there are at most `most` in the sets that can hold rows of these statuses; else nil.
