@@ -140,6 +140,10 @@ class BulkState(msgspec.Struct, frozen=True, kw_only=True):
     canary: int = 0
     canary_wait: float = 0.0
     """Seconds in which the canary must succeed."""
+    canary_tried: int = 0
+    """For `canary`: how many items were changed, and are waited for."""
+    canary_succeeded: int = 0
+    """How many of these have succeeded."""
     held_back_by: tuple[BulkItem, ...] = ()
     """For `held_back`: the items of the canary that have not succeeded."""
     started_at: float = 0.0

@@ -23,7 +23,7 @@ The kinds, the most urgent first:
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
@@ -122,6 +122,14 @@ class Problem(NamedTuple):
     """The items, queues, types or workers that it speaks of."""
     items: int = 0
     """How many items it is about, as far as it says so. It may be an estimate."""
+    item: str = ""
+    """The item that its fix holds. Empty: none."""
+    mark: str = ""
+    """The mark of dead items that its fix looks at, or runs again. Empty: none."""
+    tenant: str | None = None
+    """The tenant of the item, or the one that its fix pauses. None: it is about none."""
+    pause: Order | None = None
+    """The pause that its fix ends."""
 
 
 def find_problems(
@@ -210,7 +218,10 @@ def _killing(items: Sequence[ItemState]) -> Iterator[Problem]:
     others = [each for each in killers if each.losses < most and not each.held] if first else []
     if len(first) == 1:
         text = f"{item_name(first[0].id, first[0].type)}: {killed_text(first[0].losses)}"
-        yield Problem("killing", text, give_up_killer(first[0]), (first[0].id,), 1)
+        killer = first[0]
+        held = "" if killer.status == "running" else killer.id
+        fix = give_up_killer(killer)
+        yield Problem("killing", text, fix, (killer.id,), 1, item=held, tenant=killer.tenant)
     elif first:
         text = f"{killed_text(first[0].losses)}: this is so for {len(first):,} items, and one of them may be "
         text += f"at fault: {_named(first)}"
@@ -357,7 +368,7 @@ def _flood_problem(flood: Flood, waited: float, tenant: str | None) -> Problem:
     else:
         fix = "let the others go first: "
         fix += command(f"update --priority -5 --type {shlex.quote(name)} --from-queue", queue, tenant=tenant)
-    return Problem("flood", text, fix, (queue, name), count)
+    return Problem("flood", text, fix, (queue, name), count, tenant=name if by == "tenant" else None)
 
 
 def _paused(overview: Overview, pause: Order) -> Problem:
@@ -368,7 +379,7 @@ def _paused(overview: Overview, pause: Order) -> Problem:
     if held and pause.queue is not None and pause.tenant is None:
         ages = [age.oldest_ready for age in overview.ages if age.queue == pause.queue]
         text += f", the oldest for {duration(overview.now - min(ages, default=overview.now))}"
-    return Problem("paused", text, resume_command(pause), (pause.about,), total(held)[0])
+    return Problem("paused", text, resume_command(pause), (pause.about,), total(held)[0], pause=pause)
 
 
 def _not_submitted(stuck: Sequence[ItemState], tenant: str | None) -> Problem:
@@ -488,7 +499,7 @@ def _releases(overview: Overview, marks: Sequence[DeadMark], tenant: str | None)
         error = error_line(mark.error_type.rpartition(".")[2], mark.error)
         again = command("dead requeue --canary 5 --mark", mark.mark, tenant=tenant)
         text = f"{plain(mark.type)} fails with {error}: {releases_text(mark)}"
-        yield Problem("release", text, f"{what}: {again}", (mark.mark,), mark.count)
+        yield Problem("release", text, f"{what}: {again}", (mark.mark,), mark.count, mark=mark.mark)
     more = found[MOST_OF_KIND:]
     if more:
         text = f"{plural(len(more), 'more mark')} of dead items began with {plain(newest)}"
@@ -521,7 +532,8 @@ def _dying(overview: Overview, deaths: Sequence[TypeDeaths], marks: Sequence[Dea
             look = command("dead show", mark.mark)
         fix = f"look at them: {look}; stop it: {command('pause --type', each.type)}; or slow it down: "
         fix += f"{command('limits set --type', each.type)} 4"
-        yield Problem("dying", text, fix, (each.type,), each.dead)
+        known = "" if mark is None else mark.mark
+        yield Problem("dying", text, fix, (each.type,), each.dead, mark=known)
 
 
 def _began_with_newest(overview: Overview, marks: Sequence[DeadMark]) -> list[DeadMark]:

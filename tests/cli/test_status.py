@@ -328,10 +328,13 @@ def test_items_that_end_their_workers_come_first() -> None:
         "treadle hold a7. To give it up: treadle cancel a7",
         ("a7",),
         1,
+        item="a7",
+        tenant="default",
     )
     assert last.refs == ("a6", "a5", "a4", "a3")  # one or two losses are usual
     (runs,) = _found(None, [ItemState(id="a", type="t", status="running", losses=7)], workers=(LIVE,))
     assert "It cannot be held while it runs; when that worker is gone: treadle hold a. To give" in runs.fix
+    assert runs.item == ""
     assert last.text == (
         "4 other items have lost 3 workers in a row or more, and may have run beside it: "
         "a6 (t), a5 (t), a4 (t) and 1 more"

@@ -36,18 +36,23 @@ from treadle.testing.counting import CountingBackend
 from treadle.worker_info import WorkerInfo
 
 BAD: set[int] = set()
+WAITS: dict[int, asyncio.Event] = {}
+"""What the items of these numbers wait for."""
 
 
 @work(name="ship", keep=600)
 async def ship(n: int) -> int:
     if n in BAD:
         raise Abort(ValueError(f"no {n}"))
+    if n in WAITS:
+        await WAITS[n].wait()
     return n
 
 
 @pytest.fixture(autouse=True)
 def all_good() -> None:
     BAD.clear()
+    WAITS.clear()
 
 
 async def die(app: Client, worker: Treadle, *numbers: int) -> None:
@@ -104,6 +109,23 @@ async def test_a_canary_that_fails_holds_the_others_back(make_app: MakeApp, soun
         BAD.clear()
         done = await ended(app, await app.bulk.start("requeue", type="ship", canary=3))
         assert (done.state, done.changed) == ("done", 18)
+
+
+async def test_a_canary_says_how_many_have_succeeded(make_app: MakeApp, sound: None) -> None:
+    """While the others are waited for, and to those who list bulk actions too."""
+    async with make_app(ship, log_failures=False) as app:
+        await die(app, app, *range(5))
+        go_on = WAITS[2] = asyncio.Event()
+        action = await app.bulk.start("requeue", type="ship", canary=3)
+        assert (action.canary_tried, action.canary_succeeded) == (0, 0)
+        async with asyncio.timeout(PATIENCE):
+            while (action := (await app.bulk.list())[0]).canary_succeeded < 2:  # noqa: ASYNC110  it has no event
+                await asyncio.sleep(0.02)
+        assert (action.state, action.canary_tried, action.canary_succeeded) == ("canary", 3, 2)
+        assert await app.bulk.state(action.id) == action
+        go_on.set()
+        done = await ended(app, action)
+        assert (done.state, done.changed, done.canary_tried) == ("done", 5, 0)
 
 
 async def test_verbs_and_what_they_skip(make_app: MakeApp, sound: None) -> None:

@@ -108,7 +108,9 @@ async def _show(shell: Shell, action: BulkState) -> None:
     total = capped(action.total, action.more)
     text = f"{action.state.replace('_', ' ')}: {action.matched:,} of {total} looked at"
     text += f", {action.changed:,} changed{skipped_text(', skipped', Counter(dict(action.skipped)))}"
-    text += "; the others follow when these have succeeded" if action.state == "canary" else ""
+    if action.state == "canary":
+        text += f"; {action.canary_succeeded:,} of the first {action.canary_tried:,} have succeeded, and the others"
+        text += " follow when all have"
     shell.print(text, _colour(action))
     if action.waits:
         shell.print(waits_text(shell, action), "yellow")

@@ -25,6 +25,7 @@ from treadle.operate.fleet_json import (
     backlog_json,
     counts_json,
     order_json,
+    problem_json,
     unserved_json,
     worker_json,
 )
@@ -127,7 +128,7 @@ class StatusView(NamedTuple):
         return {
             "now": iso(overview.now),
             "healthy": not self.problems,
-            "problems": [problem._asdict() for problem in self.problems],
+            "problems": [problem_json(problem) for problem in self.problems],
             "unseen": self.unseen or None,
             "statuses": _row_json(overview.counts),
             "suspended": msgspec.structs.asdict(self.scheduled.suspended),

@@ -78,7 +78,7 @@ def _bar(
     said = ", ".join(f"{name} {say(value)}" for (name, _), value in zip(series, point.parts, strict=True))
     form = f'data-at="{_iso(point.at)}" data-form="{_form(step)}"'
     title = f"<title {form}>{_clock(point.at, step)} UTC: {escape(said)}</title>"
-    return Markup(f"<g>{''.join(rects)}{title}</g>")  # noqa: S704  a format of Markup takes five times as long
+    return Markup(f"<g>{''.join(rects)}{title}</g>")
 
 
 def share_bar(part: float, whole: float, kind: str = "") -> Markup:

@@ -45,7 +45,7 @@ from treadle.store.rules.listing import LARGEST_PAGE
 from treadle.store.rules.submission import rejection_error
 
 from .bulk_portion import STOP_TTL, next_portion, order_text, stop_key
-from .bulk_states import open_portions, read_states, state_of
+from .bulk_states import open_portions, read_canaries, read_states, state_of
 from .changes import VERBS, ItemCount, filter_source
 from .filters import FilterOptions, filter_text, item_filter
 from .operator import Operator, core_of, note_of, tenant_of
@@ -154,7 +154,8 @@ class Bulk:
             return None
         groups = await group_refs(self._core.backend, [(root.tenant, root.id)])
         portion = (await open_portions(self._core.backend, groups)).get((root.tenant, root.id))
-        state = state_of(root, groups.get((root.tenant, root.id)), portion)
+        tried = (await read_canaries(self._core.backend, groups)).get((root.tenant, root.id), ())
+        state = state_of(root, groups.get((root.tenant, root.id)), portion, tried)
         return replace(state, waits=await _why(self._core, portion))
 
     async def list(self, limit: int = 50) -> list[BulkState]:

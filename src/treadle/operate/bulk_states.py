@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -63,11 +64,30 @@ def requeue_text(action: BulkState) -> str:
 
 
 async def read_states(backend: Backend, roots: Sequence[ItemState]) -> list[BulkState]:
-    """Bulk actions as they are now: in two calls, however many they are."""
+    """Bulk actions as they are now: in two calls, however many they are, and in a third one if some wait for
+    their canaries."""
     refs = [(root.tenant, root.id) for root in roots]
     groups = await group_refs(backend, refs)
     portions = await open_portions(backend, groups)
-    return [state_of(root, groups.get(ref), portions.get(ref)) for root, ref in zip(roots, refs, strict=True)]
+    tried = await read_canaries(backend, groups)
+    return [
+        state_of(root, groups.get(ref), portions.get(ref), tried.get(ref, ()))
+        for root, ref in zip(roots, refs, strict=True)
+    ]
+
+
+async def read_canaries(
+    backend: Backend, groups: Mapping[Ref, GroupState]
+) -> dict[Ref, tuple[ItemState, ...]]:
+    """For each bulk action that waits for its canary the items of that, by the ref of the action."""
+    waiting: dict[Ref, list[Ref]] = {}
+    for ref, group in groups.items():
+        with suppress(msgspec.MsgspecError):
+            progress = _group_progress(group)
+            if group.open and progress.phase == "canary":
+                waiting[ref] = [(each.tenant or ref[0], each.id) for each in progress.tried]
+    found = await get_refs(backend, {each for refs in waiting.values() for each in refs}) if waiting else {}
+    return {ref: tuple(found[each] for each in refs if each in found) for ref, refs in waiting.items()}
 
 
 async def open_portions(backend: Backend, groups: Mapping[Ref, GroupState]) -> dict[Ref, ItemState]:
@@ -99,7 +119,13 @@ def _group_progress(group: GroupState | None) -> BulkProgress:
     return read_bulk_progress(value.partition(b"\x00")[2])
 
 
-def state_of(root: ItemState, group: GroupState | None, portion: ItemState | None) -> BulkState:
+def state_of(
+    root: ItemState,
+    group: GroupState | None,
+    portion: ItemState | None,
+    tried: Sequence[ItemState] = (),
+) -> BulkState:
+    """tried: the items of the canary, while they are waited for."""
     try:
         order = read_bulk_input(root.input).order
         progress = _group_progress(group)
@@ -127,6 +153,8 @@ def state_of(root: ItemState, group: GroupState | None, portion: ItemState | Non
         rate=order.rate,
         canary=order.canary,
         canary_wait=order.canary_wait,
+        canary_tried=len(tried),
+        canary_succeeded=sum(each.status == "success" for each in tried),
         held_back_by=progress.held_back_by,
         started_at=root.queued_at,
         ended_at=None if group is None else group.ended_at,

@@ -3,8 +3,8 @@ what commands of operators print with `--json`, and pages of the dashboard answe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from msgspec.structs import asdict
 
@@ -183,11 +183,39 @@ def bulk_json(action: BulkState) -> dict[str, Any]:
         "rate": action.rate,
         "canary": action.canary,
         "canary_wait": action.canary_wait,
+        "canary_tried": action.canary_tried,
+        "canary_succeeded": action.canary_succeeded,
         "held_back_by": [{"id": each.id, "tenant": each.tenant} for each in action.held_back_by],
         "started_at": iso(action.started_at),
         "ended_at": iso(action.ended_at),
         "error": action.error,
         "waits": action.waits,
+    }
+
+
+class ShownProblem(Protocol):
+    """A problem, as it is or as a visitor may see it."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def fix(self) -> str: ...
+    @property
+    def refs(self) -> Sequence[str]: ...
+    @property
+    def items(self) -> int: ...
+
+
+def problem_json(problem: ShownProblem) -> dict[str, Any]:
+    """What programs are told of a problem."""
+    return {
+        "kind": problem.kind,
+        "text": problem.text,
+        "fix": problem.fix,
+        "refs": list(problem.refs),
+        "items": problem.items,
     }
 
 

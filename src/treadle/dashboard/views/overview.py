@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -28,11 +26,10 @@ from treadle.dashboard.throughput import Throughput, read_throughput, span_of, t
 from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
 from treadle.doers.limit_rules import TYPE_LIMIT
-from treadle.item import DEFAULT_TENANT, Order
 from treadle.item_facts import Overview, total
 from treadle.operate.filters import filter_word
+from treadle.operate.fleet_json import problem_json
 from treadle.operate.store_look import ScheduledPart, ScheduledParts, StoreLook, count_scheduled
-from treadle.operate.why.wording import resume_command
 from treadle.problems import Problem, ProblemKind
 
 from .limits import LimitRow, limit_rows
@@ -41,8 +38,6 @@ MOST_QUEUES: Final = 12
 SCHEDULED_LOOKED_AT: Final = 100
 """Scheduled items that are looked at for suspended ones: this many of the newest, and as many of the oldest.
 Also the most held items that are counted. If there are more, the page says so."""
-_HOLD: Final = re.compile(r"To keep it from running: (treadle hold .+?)\. To give it up")
-_MARK: Final = re.compile(r"treadle dead show ([^ ;]+);")
 BEYOND_STATUS: Final = ("backlog", "paused_for", "worker_count", "rate")
 """Facts of a queue that its own page has."""
 
@@ -107,10 +102,7 @@ async def read(visit: Visit) -> OverviewPage:
     return OverviewPage(
         problems=None
         if look is None
-        else [
-            problem_row(visit, each, look.overview.paused, look.requeues, several=several)
-            for each in look.problems
-        ],
+        else [problem_row(visit, each, look.requeues, several=several) for each in look.problems],
         unseen="" if look is None else look.unseen,
         depth=depth,
         queues=queues[:MOST_QUEUES],
@@ -168,14 +160,12 @@ async def _scheduled(visit: Visit, depth: Depth | None) -> ScheduledParts:
 def problem_row(
     visit: Visit,
     problem: Problem,
-    paused: Sequence[Order] = (),
     requeues: Sequence[BulkState] = (),
     *,
     several: bool = False,
 ) -> ProblemRow:
     """A problem, the page that shows what it is about, and what can be done about it.
 
-    paused: the pauses.
     requeues: bulk actions that run dead items again now.
     several: whether there are dead items of several marks.
     """
@@ -184,13 +174,13 @@ def problem_row(
     if kind == "dead":
         path = "/dead"
     elif kind == "release":
-        path = f"/dead/{segment(first)}" if "--mark" in problem.fix else "/dead"
-    elif kind == "paused" and (order := _pause_of(problem, paused)) is not None and order.queue is None:
+        path = f"/dead/{segment(problem.mark)}" if problem.mark else "/dead"
+    elif kind == "paused" and (order := problem.pause) is not None and order.queue is None:
         path = f"/types/{segment(first)}" if order.type else "/tenants" if visit.sees_fleet else None
     elif kind in ("paused", "late", "flood") and first:
         path = f"/queues/{segment(first)}"
-    elif kind == "dying" and (mark := _MARK.search(problem.fix)):
-        path = f"/dead/{segment(mark[1])}"
+    elif kind == "dying" and problem.mark:
+        path = f"/dead/{segment(problem.mark)}"
     elif kind in ("undecodable", "dying") and first:
         path = f"/types/{segment(first)}"
     elif kind in ("killing", "not_submitted") and first:
@@ -208,7 +198,7 @@ def problem_row(
         q=q,
         remedy=_remedy_of_dead(visit, problem, requeues, several=several)
         if kind in ("dead", "release")
-        else remedy_of(visit, problem, paused),
+        else remedy_of(visit, problem),
     )
 
 
@@ -222,33 +212,28 @@ def _remedy_of_dead(
         return Remedy(None, "See what they died of", visit.url("/dead"))
     if problem.kind == "dead":
         return Remedy("requeue", "Requeue all…", visit.url("/act/requeue", q="status:dead", back="/"))
-    if "--mark" not in problem.fix:
+    if not problem.mark:
         return None
-    q = f"status:dead {filter_word('mark', problem.refs[0])}"
+    q = f"status:dead {filter_word('mark', problem.mark)}"
     return Remedy("requeue", "Requeue them…", visit.url("/act/requeue", q=q, back="/"))
 
 
-def remedy_of(visit: Visit, problem: Problem, paused: Sequence[Order]) -> Remedy | None:
+def remedy_of(visit: Visit, problem: Problem) -> Remedy | None:
     """The button for a problem. Those about the fleet are for visitors of all tenants."""
     kind, first = problem.kind, problem.refs[0] if problem.refs else ""
     if kind == "dying":
         q = f"status:dead {filter_word('type', first)}"
         return Remedy(None, "See its dead items", visit.url("/items", q=q))
-    if kind == "killing" and (hold := _HOLD.search(problem.fix)):
-        words = shlex.split(hold[1])
-        named = words[words.index("--tenant") + 1] if "--tenant" in words else DEFAULT_TENANT
-        id = chosen_id(first, None if visit.tenant else named)
+    if kind == "killing" and problem.item:
+        id = chosen_id(problem.item, None if visit.tenant else problem.tenant)
         return Remedy("hold", "Hold it…", visit.url("/act/hold", id=id, back="/"))
     if not visit.sees_fleet:
         return None
-    if kind == "paused":
-        order = _pause_of(problem, paused)
-        if order is None:
-            return None
+    if kind == "paused" and (order := problem.pause) is not None:
         fields = {"queue": order.queue, "type": order.type, "tenant": order.tenant}
         return Remedy("resume", "Resume", visit.url("/orders/resume"), fields)
-    if kind == "flood" and problem.text.startswith("tenant "):
-        flood = {"queue": first, "tenant": problem.refs[1]}
+    if kind == "flood" and problem.tenant is not None:
+        flood = {"queue": first, "tenant": problem.tenant}
         return Remedy("pause", "Pause this tenant there", visit.url("/orders/pause"), flood)
     if kind == "flood":
         q = f"status:ready {filter_word('type', problem.refs[1])} {filter_word('queue', first)}"
@@ -260,10 +245,6 @@ def remedy_of(visit: Visit, problem: Problem, paused: Sequence[Order]) -> Remedy
             "cancel_schedule", "End it…", visit.url(f"/schedules/{segment(first)}/cancel", back="/")
         )
     return None
-
-
-def _pause_of(problem: Problem, paused: Sequence[Order]) -> Order | None:
-    return next((each for each in paused if resume_command(each) == problem.fix), None)
 
 
 def to_json(visit: Visit, page: OverviewPage) -> dict[str, Any]:
@@ -281,17 +262,6 @@ def to_json(visit: Visit, page: OverviewPage) -> dict[str, Any]:
         "more_queues": page.more_queues,
         "worker_count": page.workers,
         "throughput": throughput_json(page.throughput),
-    }
-
-
-def problem_json(problem: ProblemRow) -> dict[str, Any]:
-    """The names of `Problem`."""
-    return {
-        "kind": problem.kind,
-        "text": problem.text,
-        "fix": problem.fix,
-        "refs": list(problem.refs),
-        "items": problem.items,
     }
 
 
