@@ -1,8 +1,8 @@
 """How long the server takes for each page of the dashboard, beside a million ended items; and what many open
 tabs cost.
 
-`python -m benchmarks.dashboard fill URL` fills a store, which stays. `python -m benchmarks.dashboard measure URL`
-measures the pages of one that was filled so: wall clock and, with a server on this machine, processor time.
+`python -m benchmarks.dashboard fill URL` fills a store, which stays. With `measure` in place of `fill` it
+measures the pages of such a store: wall clock and, with a server on this machine, processor time.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ async def _measure(
     kind: str,
     servers: Sequence[psutil.Process] = (),
 ) -> tuple[PageFigures, dict[str, float]]:
-    """Also the processor time of this process and of servers, in milliseconds, the mean by case. The cases take
-    turns. A parameter that means nothing makes each a page of its own, which is read."""
+    """Also the processor time of this process and of servers, in milliseconds, the mean by case. The cases
+    take turns. A parameter that means nothing makes each a page of its own, which is read."""
     taken: dict[str, list[float]] = {name: [] for name in cases}
     busy = dict.fromkeys(cases, 0.0)
     reads: dict[str, list[int]] = {name: [] for name in cases}
@@ -251,8 +251,8 @@ async def _measure(
 
 
 def _processor_time(servers: Sequence[psutil.Process]) -> float:
-    """Seconds of this process, of servers, and of what these have started and runs. The servers' are counted in
-    hundredths of a second: only a mean says something."""
+    """Seconds of this process, of servers, and of what these have started and runs. The servers' are counted
+    in hundredths of a second: only a mean says something."""
     found = time.process_time()
     for server in servers:
         for process in (server, *server.children()):

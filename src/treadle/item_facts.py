@@ -123,10 +123,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def holds(self, count: Count) -> bool:
         """Whether a pause holds these items back."""
         queue, type, tenant = count.queue, count.type, count.tenant
-        for each in self.paused:
-            if each.holds(queue, type, tenant):
-                return True
-        return False
+        return any(each.holds(queue, type, tenant) for each in self.paused)
 
 
 class LimitHolder(msgspec.Struct, frozen=True, gc=False):

@@ -109,8 +109,8 @@ async def _show(shell: Shell, action: BulkState) -> None:
     text = f"{action.state.replace('_', ' ')}: {action.matched:,} of {total} looked at"
     text += f", {action.changed:,} changed{skipped_text(', skipped', Counter(dict(action.skipped)))}"
     if action.state == "canary":
-        text += f"; {action.canary_succeeded:,} of the first {action.canary_tried:,} have succeeded, and the others"
-        text += " follow when all have"
+        text += f"; {action.canary_succeeded:,} of the first {action.canary_tried:,} have succeeded, "
+        text += "and the others follow when all have"
     shell.print(text, _colour(action))
     if action.waits:
         shell.print(waits_text(shell, action), "yellow")

@@ -275,8 +275,8 @@ async def _read_marks(
     backend: Backend, tenant: str | None, overview: Overview
 ) -> tuple[list[DeadMark], bool | None]:
     """The marks of dead items that may have begun with the newest release, if there are others; and whether
-    there are several marks, if that was looked at. A mark forgets those that were requeued or deleted: nothing
-    is said if an earlier release may have had them."""
+    there are several marks, if that was looked at. A mark forgets those that were requeued or deleted:
+    nothing is said if an earlier release may have had them."""
     if len(overview.releases) < 2 or not any(each.status == "dead" for each in overview.counts):
         return [], None
     # Some deaths of each mark tell of most marks that they began before.

@@ -389,9 +389,9 @@ def _line(
 #
 # Open items are counted by reading their table whole, portion by portion, until the time is up. If it is up
 # before the end, the portions that were read are spread over the table, and say about how many items there
-# are. Each index is read then, no further than a bound: what there is little of is exact all the same. An index
-# with all labels takes a tenth of the time: the dead are counted along theirs, and so are blocked and scheduled
-# items where the time is up.
+# are. Each index is read then, no further than a bound: what there is little of is exact all the same. An
+# index with all labels takes a tenth of the time: the dead are counted along theirs, and so are blocked and
+# scheduled items where the time is up.
 
 
 _WAITING = (BLOCKED, SCHEDULED, doomed(BLOCKED), doomed(SCHEDULED), doomed(READY))
@@ -422,7 +422,8 @@ Kind: TypeAlias = Literal["open", "dead"]
 
 
 def overview(tx: Tx, tenant: str | None, quick: bool, seconds: float | None = None) -> Overview:
-    """seconds: for how long open items are read, and dead ones. 0: only what there is little of is counted."""
+    """seconds: for how long open items are read, and dead ones. 0: only what there is little of is
+    counted."""
     seconds = (QUICK_SECONDS if quick else COUNTING_SECONDS) if seconds is None else seconds
     fleet, tenants = workers(tx), ALL_TENANTS if tenant is None else one_tenant(tenant)
     parked = parked_types(tx)
@@ -518,12 +519,12 @@ class _Counts:
         """Returns whether all were counted."""
         queues = _queues(self._tx, _SQL["next_dead_queue"])
         most = self._share(most, queues)
-        # All queues, also after one that is not counted to the end.
-        return all([self._count(each, DEAD, "first_dead", (each, *self._tenants), most) for each in queues])
+        whole = [self._count(each, DEAD, "first_dead", (each, *self._tenants), most) for each in queues]
+        return all(whole)
 
     def _count(self, queue: str, status: int, name: str, within: tuple[object, ...], most: int) -> bool:
-        """Count up to `most` items of a queue and status, in the order of the index. Returns whether these are
-        all."""
+        """Count up to `most` items of a queue and status, in the order of the index. Returns whether these
+        are all."""
         bound = self._tx.row(_SQL[f"{name}_bound"], *within, most)
         if bound is None:
             rows = self._tx.rows(_SQL[name], *within)
