@@ -40,7 +40,7 @@ _NOT_COUNTED: Final = frozenset((b"S", b"C"))
 
 T = TypeVar("T")
 
-_read_kind: Final = lru_cache(maxsize=16_384)(read_kind)
+kind_names: Final = lru_cache(maxsize=16_384)(read_kind)
 
 
 class RedisRead(RedisVerbs):
@@ -104,7 +104,7 @@ class RedisRead(RedisVerbs):
         found: dict[bytes, KindNames] = {}
         for some in portions(numbers, _MOST_KINDS):
             rows = await self._link.command(b"HMGET", self._link.key("kinds"), *some, on="read")
-            found |= {k: _read_kind(row) for k, row in zip(some, rows, strict=True) if row is not None}
+            found |= {k: kind_names(row) for k, row in zip(some, rows, strict=True) if row is not None}
         return found
 
 

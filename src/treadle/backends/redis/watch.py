@@ -33,13 +33,14 @@ from treadle.store.rules.watching import (
 )
 
 from .item_bytes import STATUSES, Argument, KindNames, item_state, read_double, read_item
-from .read import RedisRead, full_state, portions
+from .read import RedisRead, full_state, kind_names, portions
 from .scripts import RedisScript
 from .workers import read_workers
 
 _EXPLAIN: Final = RedisScript("explain")
 _OVERVIEW: Final = RedisScript("overview")
 _HEADS: Final = RedisScript("heads")
+_READY_KINDS: Final = RedisScript("ready_kinds")
 _MARKS: Final = RedisScript("marks")
 _RELATED: Final = RedisScript("related")
 
@@ -81,7 +82,7 @@ class RedisWatch(RedisRead):
     async def lines(
         self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
     ) -> Sequence[Line]:
-        lines = _lines_of(await self._ready_kinds(), tenant)[queue]
+        lines = _lines_of(await self._ready_kinds(queue), tenant)[queue]
         shown: list[Line] = []
         for names in portions(sorted(lines), max(1, min(count, _MOST_KINDS))):
             if len(shown) >= count:
@@ -177,9 +178,9 @@ class RedisWatch(RedisRead):
 
     # -- ready kinds -----------------------------------------------------------------------------------
 
-    async def _ready_kinds(self) -> dict[bytes, KindNames]:
-        counts = await self._counts_by_kind()
-        return await self._kinds([k for k, by_status in counts.items() if "ready" in by_status])
+    async def _ready_kinds(self, queue: str) -> dict[bytes, KindNames]:
+        values = await self._link.run(_READY_KINDS, [queue], on="read")
+        return {k: kind_names(row) for k, row in zip(values[::2], values[1::2], strict=True)}
 
     async def _heads(self, numbers: Sequence[bytes], *, counted: bool = False) -> dict[bytes, KindHead]:
         """Of those kinds that have items in line. `counted`: with the number of these."""
