@@ -55,10 +55,8 @@ Also the most held items that are counted."""
 LATE_LOOKED_AT: Final = 20
 """Late queues with items that cannot run, those with the oldest, of which lines are looked at. Also floods,
 the largest."""
-LINES_READ: Final = 60
-"""Lines of such a queue that are read."""
 LINES_LOOKED_AT: Final = 20
-"""Lines of a queue, those with the longest waits, that are looked at for items that could run."""
+"""Lines of a queue, the first by tenant and lane, that are looked at for items that could run."""
 TYPES_LOOKED_AT: Final = 3
 """Types beside a flood that are looked at for how long they wait, the largest."""
 MARKS_LOOKED_AT: Final = 5
@@ -236,10 +234,10 @@ async def _read_ages(
         tenants = {name for name, queue, _ in able if queue == age.queue}
         lines = [
             each
-            for each in await backend.lines(age.queue, tenant=tenant, count=LINES_READ, cap=1)
+            for each in await backend.lines(age.queue, tenant=tenant, count=LINES_LOOKED_AT, cap=1)
             if each.tenant in tenants
         ]
-        for line in sorted(lines, key=lambda each: each.oldest_ready)[:LINES_LOOKED_AT]:
+        for line in sorted(lines, key=lambda each: each.oldest_ready):
             (first,) = await backend.get([line.first], tenant=line.tenant)
             if first is not None and (line.tenant, age.queue, first.type) in able:
                 ages[age.queue] = replace(age, oldest_ready=line.oldest_ready)

@@ -36,8 +36,10 @@ from treadle.operate.filters import (
 )
 
 ROWS: Final = 50
-REACH: Final = 50_000
+REACH: Final = 20_000
 """Items that are looked at for a page, where no index leads to those that match."""
+REACH_OF_RELEASE: Final = 10_000
+"""The same where the attempts of items are looked at for their release."""
 PORTION: Final = 1_000
 PORTIONS: Final = 4
 """Limit on the portions that are read for a page, where the filter is on what is inside."""
@@ -198,7 +200,8 @@ def is_shown(state: ItemState, where: ItemFilter) -> bool:
 
 
 async def _list(visit: Visit, where: ItemFilter, limit: int, cursor: str | None) -> Page:
-    return await visit.client.list(**where.where, limit=limit, cursor=cursor, reach=REACH)
+    reach = REACH if where.filter.release is None else REACH_OF_RELEASE
+    return await visit.client.list(**where.where, limit=limit, cursor=cursor, reach=reach)
 
 
 def matches(visit: Visit, state: ItemState, conditions: Sequence[WhereCondition]) -> bool:

@@ -35,7 +35,7 @@ from treadle.problems import Problem, ProblemKind
 from .limits import LimitRow, limit_rows
 
 MOST_QUEUES: Final = 12
-SCHEDULED_LOOKED_AT: Final = 100
+SCHEDULED_LOOKED_AT: Final = 50
 """Scheduled items that are looked at for suspended ones: this many of the newest, and as many of the oldest.
 Also the most held items that are counted. If there are more, the page says so."""
 BEYOND_STATUS: Final = ("backlog", "paused_for", "worker_count", "rate")
