@@ -350,17 +350,28 @@ async def test_give_up_empties_the_new_store(tmp_path: Path) -> None:
     old, new = store(f"sqlite:///{tmp_path / 'a.db'}"), store(f"sqlite:///{tmp_path / 'b.db'}")
     await fill(f"sqlite:///{tmp_path / 'a.db'}")
     assert not await give_up(old, new)
-    for source in ("", "sqlite:////other.db"):
-        async with new.import_("m1", source) as filled:
-            await filled.finish()
-        with pytest.raises(StoreUnfinished) as caught:
-            await give_up(old, new)
-        assert caught.value.source == source
-        await new.discard("m1")
     async with new.import_("m1", f"sqlite:///{tmp_path / 'a.db'}") as filled:
         await filled.finish()
     assert await give_up(old, new)
     assert await new.mark() is None
+
+
+@pytest.mark.parametrize("source", ["", "sqlite:////other.db"])
+async def test_give_up_leaves_what_came_from_elsewhere(tmp_path: Path, source: str) -> None:
+    """From a file, or from another store."""
+    old, new = store(f"sqlite:///{tmp_path / 'a.db'}"), store(f"sqlite:///{tmp_path / 'b.db'}")
+    await fill(f"sqlite:///{tmp_path / 'a.db'}")
+    async with new.import_("m1", source) as filled:
+        await filled.finish()
+    with pytest.raises(StoreUnfinished) as caught:
+        await give_up(old, new)
+    assert caught.value.source == source
+
+
+async def test_give_up_is_refused_after_the_decision(tmp_path: Path) -> None:
+    """The new store owns the work."""
+    old, new = store(f"sqlite:///{tmp_path / 'a.db'}"), store(f"sqlite:///{tmp_path / 'b.db'}")
+    await fill(f"sqlite:///{tmp_path / 'a.db'}")
     await promote(old, new, None, lambda *_: None)
     with pytest.raises(StoreMoved):
         await give_up(old, new)

@@ -69,9 +69,13 @@ def blocks(page: str) -> Iterator[Block]:
 class Reader:
     """Someone with two terminals, in a directory of their own."""
 
-    def __init__(self, directory: Path, store: str) -> None:
+    def __init__(self, directory: Path, store: str, columns: int) -> None:
         self._directory = directory
-        self._env = {**terminal_env(directory), "PYTEST_ADDOPTS": only_our_plugins()}
+        self._env = {
+            **terminal_env(directory),
+            "PYTEST_ADDOPTS": only_our_plugins(),
+            "COLUMNS": str(columns),
+        }
         self._forks = common_server()
         store = _with_password(store)
         self._stands_for = {STORE: store, _hidden(STORE): _hidden(store), PORT: str(_free_port())}
@@ -179,8 +183,8 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def reader(directory: Path, store: str) -> Generator[Reader]:
-    made = Reader(directory, store)
+def reader(directory: Path, store: str, *, columns: int = 80) -> Generator[Reader]:
+    made = Reader(directory, store, columns)
     try:
         yield made
     finally:
@@ -203,9 +207,10 @@ def play(page: str, directory: Path, store: str) -> Played:
 
 def promote(page: str, directory: Path, store: str) -> str:
     """Do what the page about promotions says, when the tutorial has been typed up to another URL, without its
-    tests. Returns it as `play` does."""
+    tests. Returns it as `play` does. Its terminal is wide: in a narrow one, how many columns a table has
+    depends on how long ago things were."""
     before, _, others = PAGE.read_text().partition("\n## 6. ")
-    with reader(directory, store) as someone:
+    with reader(directory, store, columns=100) as someone:
         someone.play(before)
         someone.play(others[others.index("\n## 7. ") : others.index("\n## 8. ")])
         someone.stop()

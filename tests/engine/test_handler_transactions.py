@@ -51,12 +51,13 @@ async def test_a_block_that_ends_after_its_attempt_is_rolled_back(make_app: Make
     attempts: list[HeldLease] = []
     after_block: list[str] = []
 
-    @work(name="slow", timeout=0.1, retry=ONCE)
+    @work(name="slow", timeout=PATIENCE, retry=ONCE)
     async def slow(ctx: Context) -> None:
         attempts.append(held_by(app, ctx))
         try:
             async with ctx.transaction():
                 assert await ctx.claim("key")
+                ctx.extend(0.05)  # not earlier: before it is in the block
                 try:
                     await asyncio.Event().wait()
                 except asyncio.CancelledError:
@@ -105,10 +106,11 @@ async def test_a_handler_that_does_not_end_after_its_block_is_settled(make_app: 
     """It times out after the block and ignores its cancellation. Its transaction is rolled back first."""
     barrier = Barrier()
 
-    @work(name="stubborn", timeout=0.1, retry=ONCE)
+    @work(name="stubborn", timeout=PATIENCE, retry=ONCE)
     async def stubborn(ctx: Context) -> None:
         async with ctx.transaction():
             assert await ctx.claim("key")
+        ctx.extend(0.05)  # not earlier: before it is behind the block
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:

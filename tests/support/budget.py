@@ -1,7 +1,7 @@
 """How long one test may take. A run fails if a test took longer than tests/budget.toml allows.
 
-Time that a test waits for a core does not count, where the system tells. Servers and processes of a test wait
-too, so a test may take longer beside others. One that exceeds that is measured again, alone.
+Time that the threads of a test wait for a core does not count, where the system tells. Servers and processes
+of a test wait too, so a test may take longer beside others. One that exceeds that is measured again, alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import pytest
 from tests.support.tiers import QUICK_ROOMS, room_of, tier_of
 
 FILE = Path(__file__).parents[1] / "budget.toml"
-SCHEDULED = Path("/proc/self/schedstat")
+THREADS = Path("/proc/self/task")
 
 
 class Overrun(NamedTuple):
@@ -51,9 +51,13 @@ class Budget:
 
     @contextmanager
     def measured(self, item: pytest.Item) -> Iterator[None]:
-        before = _own_time()
+        began, worked, waited = time.monotonic(), time.process_time(), _waits()
         yield
-        seconds, allowed = _own_time() - before, self._allowed(item)
+        seconds = max(
+            time.monotonic() - began - _sum_of_growth(waited, _waits()),
+            time.process_time() - worked,  # threads that wait at the same time
+        )
+        allowed = self._allowed(item)
         if seconds > allowed * self._share:
             with (self._directory / f"overruns-{os.getpid()}").open("a") as file:
                 file.write(json.dumps(Overrun(item.nodeid, seconds, allowed)) + "\n")
@@ -80,10 +84,15 @@ class Budget:
         return sorted(Overrun(*json.loads(line)) for line in lines)
 
 
-def _own_time() -> float:
-    """A clock that does not go on while this process waits for a core."""
-    try:
-        waited = int(SCHEDULED.read_text().split()[1]) / 1e9
-    except OSError:
-        waited = 0.0
-    return time.monotonic() - waited
+def _waits() -> dict[str, float]:
+    """How long each thread of this process has waited for a core, in seconds."""
+    found: dict[str, float] = {}
+    with suppress(OSError):  # not every system tells
+        for thread in THREADS.iterdir():
+            with suppress(OSError):  # it has ended
+                found[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+    return found
+
+
+def _sum_of_growth(before: dict[str, float], after: dict[str, float]) -> float:
+    return sum(seconds - before.get(thread, 0.0) for thread, seconds in after.items())

@@ -142,9 +142,10 @@ def test_make_quick_runs_the_rooms_with_a_limit_of_its_own() -> None:
 
 
 def test_time_without_a_core_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system says how long the process waited for one."""
-    waited = tmp_path / "schedstat"
-    monkeypatch.setattr("tests.support.budget.SCHEDULED", waited)
+    """The system says how long each thread waited for one: here one that is not the main thread."""
+    waited = tmp_path / "threads" / "2" / "schedstat"
+    waited.parent.mkdir(parents=True)
+    monkeypatch.setattr("tests.support.budget.THREADS", tmp_path / "threads")
     monkeypatch.setattr("time.monotonic", ticking(3.0))
     monkeypatch.setenv("TREADLE_TEST_CHOICE", "test")
     test: Any = Fake()
