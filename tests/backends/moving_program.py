@@ -1,10 +1,11 @@
 """Promotes a store, and kills itself with SIGKILL at a step of it: `moving_program.py OLD NEW PREFIX STEP`.
 
 The steps are the calls of the two stores, from 1 on. With 0 it promotes all of it, and prints how many steps
-that took. A frozen store thaws after a second.
+that took. A store that this process leaves frozen thaws soon.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -13,23 +14,30 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from treadle.backend import Backend, Export, Import
+from treadle.backends.redis.moving import RedisExport
 from treadle.base.timing import SystemClock
 from treadle.connect import connect
+from treadle.errors import StoreUnavailable
 from treadle.operate import promote
 from treadle.testing.wrap import WrappedBackend
 
-promote.FREEZE = 1.0
 promote.PORTION = 20
+THAW = 0.2
 
 
 class Steps:
     def __init__(self, last: int) -> None:
         self.last = last
         self.count = 0
+        self.frozen: RedisExport | None = None
 
-    def pass_one(self) -> None:
+    async def pass_one(self) -> None:
         self.count += 1
         if self.count == self.last:
+            if self.frozen is not None:
+                self.frozen._seconds = THAW
+                with contextlib.suppress(StoreUnavailable):
+                    await self.frozen.read(0)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -41,9 +49,9 @@ class KilledExport(Export):
         return await self.inner.read(limit)
 
     async def move(self, move: str, to: str) -> None:
-        self.steps.pass_one()
+        await self.steps.pass_one()
         await self.inner.move(move, to)
-        self.steps.pass_one()
+        await self.steps.pass_one()
 
 
 class KilledImport(Import):
@@ -52,12 +60,12 @@ class KilledImport(Import):
 
     async def write(self, records: Sequence[bytes]) -> None:
         await self.inner.write(records)
-        self.steps.pass_one()
+        await self.steps.pass_one()
 
     async def finish(self) -> None:
-        self.steps.pass_one()
+        await self.steps.pass_one()
         await self.inner.finish()
-        self.steps.pass_one()
+        await self.steps.pass_one()
 
 
 class KilledStore(WrappedBackend):
@@ -68,19 +76,21 @@ class KilledStore(WrappedBackend):
     @asynccontextmanager
     async def export(self, **how: Any) -> AsyncGenerator[KilledExport]:
         async with self.inner.export(**how) as export:
-            self.passed.pass_one()
+            if isinstance(export, RedisExport) and how.get("freeze"):
+                self.passed.frozen = export
+            await self.passed.pass_one()
             yield KilledExport(export, self.passed)
 
     @asynccontextmanager
     async def import_(self, move: str, source: str = "") -> AsyncGenerator[KilledImport]:
         async with self.inner.import_(move, source) as filled:
-            self.passed.pass_one()
+            await self.passed.pass_one()
             yield KilledImport(filled, self.passed)
 
     async def own(self, move: str) -> None:
-        self.passed.pass_one()
+        await self.passed.pass_one()
         await self.inner.own(move)
-        self.passed.pass_one()
+        await self.passed.pass_one()
 
 
 async def main(old: str, new: str, prefix: str, last: str) -> None:
