@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import math
 import random
 import statistics
 import time
@@ -48,7 +49,7 @@ from treadle.item import Filter, Order, Status
 from treadle.records import HOUR, MINUTE, QUARTER, BacklogSample, Stat
 from treadle.testing.counting import CountingBackend
 
-CALLS = 40
+CALLS, MOST_CALLS = 40, 200
 PROMISE = 100.0
 """Milliseconds, p95."""
 TABS, TAB_SECONDS = 50, 5
@@ -219,9 +220,12 @@ async def _measure(
     calls: int,
     kind: str,
     servers: Sequence[psutil.Process] = (),
+    seconds: float = math.inf,
 ) -> tuple[PageFigures, dict[str, float]]:
     """Also the processor time of this process and of servers, in milliseconds, the mean by case. The cases
-    take turns. A parameter that means nothing makes each a page of its own, which is read."""
+    take turns, until the seconds are over. A parameter that means nothing makes each a page of its own, which
+    is read."""
+    stop_at = time.monotonic() + seconds
     taken: dict[str, list[float]] = {name: [] for name in cases}
     busy = dict.fromkeys(cases, 0.0)
     reads: dict[str, list[int]] = {name: [] for name in cases}
@@ -229,6 +233,9 @@ async def _measure(
     with Progress(transient=True) as progress:
         task = progress.add_task(f"{kind}, pages", total=calls)
         for n in range(-2, calls):
+            if time.monotonic() >= stop_at and n > 0:
+                calls = n
+                break
             for name, address in cases.items():
                 path = address()
                 path += f"{'&' if '?' in path else '?'}n={next(number)}"
@@ -291,8 +298,9 @@ async def fill(url: str, ended: int, open: int) -> None:
         await store.close()
 
 
-async def measure(url: str, calls: int, only: str) -> None:
-    """Print how long each page takes whose name contains a text, in a store that `fill` has filled."""
+async def measure(url: str, calls: int, only: str, seconds: float = math.inf) -> None:
+    """Print how long each page takes whose name contains a text, in a store that `fill` has filled. No turn
+    of all pages begins after `seconds`."""
     store = backend(url)
     await store.open()
     try:
@@ -302,7 +310,7 @@ async def measure(url: str, calls: int, only: str) -> None:
         counting, servers = CountingBackend(store), await _servers(url)
         cases = {name: each for name, each in _addresses(await _ids(store)).items() if only in name}
         async with _visitor(counting) as visitor:
-            figures, busy = await _measure(visitor, counting, cases, calls, url, servers)
+            figures, busy = await _measure(visitor, counting, cases, calls, url, servers, seconds)
     finally:
         await store.close()
     table = Table("page", "p50 ms", "p95 ms", "processor ms", "reads")

@@ -99,6 +99,15 @@ def resume(run: Path) -> None:
     _serve(programs_of(run) / "pg_ctl", _data(run), forgetful=False)
 
 
+def keep(run: Path) -> str:
+    """Start a server on the data that is in the directory, if it does not run. Returns its URL."""
+    if not (_data(run) / "PG_VERSION").exists():
+        return start(run, forgetful=False)
+    if _running(run) is None:
+        resume(run)
+    return _url(_data(run))
+
+
 def program(run: Path, name: str) -> Path:
     """One of the programs that belong to the server of a run: `pg_dump`, `psql`, ..."""
     return programs_of(run) / name
