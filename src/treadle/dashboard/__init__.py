@@ -14,6 +14,7 @@ web.mount("/treadle", dashboard(app, access=access))
     actions/                    what forms do: act (many items), item_verbs, edit, enqueue, fleet
     live                        what goes on beside requests: pages that change by themselves, reads shared by
                                 visitors, portions of bulk actions in a fleet without workers for them
+    counting                    how many items there are, where a page has no time to count them
     queue_states, throughput    how queues stand; rates
     backlog                     how much was due in a queue over time
     charts, timeline            pictures

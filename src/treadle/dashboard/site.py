@@ -39,11 +39,12 @@ from treadle.operate.server_stop import server_stop
 from . import template_filters
 from .access import Access, AccessFn, Forbidden, NotShown
 from .cell_labels import with_labels
+from .counting import FullCounts
 from .forms import read_form
 from .live import BulkRuns, KeptReads, Live
 from .notices import keep, notice
 from .views import Elsewhere, Section, Shown, View
-from .visit import Visit
+from .visit import Visit, wants_json
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]
 KEPT_NAMES: Final = 20.0
@@ -111,6 +112,7 @@ class Site:
         self.looks = KeptReads(seconds=0.0)
         """Overviews by tenant, while they are read."""
         self.live = Live(client.backend, server_stop(client))
+        self.full_counts = FullCounts(client, self._counted)
         self.bulk_runs = BulkRuns(client)
         self._templates = Environment(
             loader=PackageLoader("treadle.dashboard"),
@@ -204,6 +206,12 @@ class Site:
         """Something was changed here: read it anew, and tell open pages."""
         self.reads.forget()
         self.looks.forget()
+        self.full_counts.forget()
+        self.live.changed()
+
+    def _counted(self) -> None:
+        """Pages that showed estimates have numbers now."""
+        self.reads.forget()
         self.live.changed()
 
     def _refusal(self, request: Request, message: str) -> Response:
@@ -314,12 +322,6 @@ async def _in_time(read: Awaitable[Shown]) -> Shown:
             return await read
     except TimeoutError as error:
         raise StoreTooSlow(f"the store did not answer within {PAGE_SECONDS:g} s: try again") from error
-
-
-def wants_json(request: Request) -> bool:
-    """Whether a program asks. Browsers accept HTML."""
-    accept = request.headers.get("accept", "")
-    return "application/json" in accept and "text/html" not in accept
 
 
 FOLDER: Final = Path(__file__).parent / "static"

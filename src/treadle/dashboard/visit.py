@@ -18,12 +18,15 @@ from treadle.operate.filters import check_tenant
 
 from .access import Access, Action, Forbidden, NotShown
 from .addresses import PageAddresses
+from .counting import FullCounts, with_counts
 from .live import BulkRuns, KeptReads
 
 T = TypeVar("T")
 
 READ_SECONDS: Final = 2.0
 """A part of a page that takes longer is left out: the page says so."""
+COUNT_SECONDS: Final = 1.5
+"""For so long a program waits until all is counted. A browser is told when it is."""
 REACH: Final = 10_000
 """Items that are looked at for one of a type, or in a queue."""
 
@@ -37,6 +40,7 @@ class VisitedSite(Protocol):
     bulk_runs: BulkRuns
     names: KeptReads
     looks: KeptReads
+    full_counts: FullCounts
 
     def now(self) -> float:
         """The store's clock, as far as it is known."""
@@ -55,6 +59,12 @@ class VisitedSite(Protocol):
     ) -> Response:
         """A page, or only its main part if the request asks for that."""
         ...
+
+
+def wants_json(request: Request) -> bool:
+    """Whether a program asks. Browsers accept HTML."""
+    accept = request.headers.get("accept", "")
+    return "application/json" in accept and "text/html" not in accept
 
 
 class Visit(PageAddresses):
@@ -138,10 +148,15 @@ class Visit(PageAddresses):
     # -- reading ---------------------------------------------------------------------------------------
 
     async def overview(self) -> Overview:
-        """How the store stands, as the visitor may see it. It counts for some hundredths of a second: what is
-        estimated says so. Pages that are read at the same time share it."""
-        found = await self.site.looks.get(self.tenant, lambda: self.client.overview(quick=True))
-        return cast("Overview", found)
+        """How the store stands, as the visitor may see it. It counts for some hundredths of a second. What is
+        beyond was counted in the last seconds, or is estimated and says so. Pages that are read at the same
+        time share it."""
+        looks = self.site.looks
+        found = cast("Overview", await looks.get(self.tenant, lambda: self.client.overview(quick=True)))
+        if not any(each.estimated for each in found.counts):
+            return found
+        counts = await self.site.full_counts.get(COUNT_SECONDS if wants_json(self.request) else 0.0)
+        return found if counts is None else with_counts(found, counts, self.tenant)
 
     async def in_time(self, read: Awaitable[T]) -> T | None:
         """What a read returns. None if it takes too long."""
@@ -162,7 +177,8 @@ class Visit(PageAddresses):
         """Two visits with the same key see the same data."""
         tenants = None if self.access.tenants is None else tuple(sorted(self.access.tenants))
         query = tuple(self.request.query_params.multi_items())
-        return (self.request.scope["path"], query, self.tenant, tenants, self.access.payloads)
+        path, by_program = self.request.scope["path"], wants_json(self.request)
+        return (path, by_program, query, self.tenant, tenants, self.access.payloads)
 
     @property
     def settings(self) -> Mapping[str, str]:

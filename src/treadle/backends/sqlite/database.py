@@ -24,7 +24,7 @@ from .connection import (
 from .marks import check_unmarked
 from .process_directory import ProcessDirectory
 from .schema import apply_schema, check_schema, is_current, wanted_version
-from .threads import DatabaseThread, ReaderThread, WriteLock, WriterThread, forget_waiting
+from .threads import CountingThread, DatabaseThread, ReaderThread, WriteLock, WriterThread, forget_waiting
 from .transactions import SqliteTransactions, check_is_prepared
 from .wakeups import SqliteWakeups
 
@@ -42,6 +42,7 @@ class OpenDatabase(NamedTuple):
     directory: ProcessDirectory
     writer: WriterThread
     reader: ReaderThread
+    counter: CountingThread
     wakeups: SqliteWakeups
     transactions: SqliteTransactions
 
@@ -102,19 +103,19 @@ class SqliteDatabase:
         waiting, clock, patience = directory.open_waiting_file, self._clock, self._patience
         lock = WriteLock(path, waiting)
         writer = WriterThread(path, clock, patience, lambda: self._connect(path), lock)
-        reader = ReaderThread(path, clock, patience)
+        reader, counter = ReaderThread(path, clock, patience), CountingThread(path, clock, patience)
         try:
-            await writer.start()
-            await reader.start()
+            for thread in (writer, reader, counter):
+                await thread.start()
         except BaseException:
-            writer.stop()
-            reader.stop()
+            for thread in (writer, reader, counter):
+                thread.stop()
             directory.close()
             raise
         wakeups = SqliteWakeups(directory, reader)
         lock = WriteLock(path, waiting)
         transactions = SqliteTransactions(path, clock, lock, self._durability, patience)
-        return OpenDatabase(os.getpid(), path, directory, writer, reader, wakeups, transactions)
+        return OpenDatabase(os.getpid(), path, directory, writer, reader, counter, wakeups, transactions)
 
     async def close(self) -> None:
         async with self._opening:
@@ -124,8 +125,8 @@ class SqliteDatabase:
             opened.wakeups.close()
             # One after the other, the writer last: the last connection to close moves the log into the file.
             opened.transactions.close()
-            await opened.reader.stop()
-            await opened.writer.stop()
+            for thread in (opened.counter, opened.reader, opened.writer):
+                await thread.stop()
             opened.directory.close()
 
     def abandon(self) -> None:
@@ -140,9 +141,8 @@ class SqliteDatabase:
     def before_fork(self) -> None:
         """Wait until no thread is inside SQLite: a forked process could not go on in its place."""
         if self._open is not None:
-            self._paused = [
-                thread for thread in (self._open.writer, self._open.reader) if thread.pause(FORK_PATIENCE)
-            ]
+            threads = (self._open.writer, self._open.reader, self._open.counter)
+            self._paused = [thread for thread in threads if thread.pause(FORK_PATIENCE)]
 
     def forked_in_parent(self) -> None:
         paused, self._paused = self._paused, []
@@ -158,7 +158,7 @@ class SqliteDatabase:
         if opened is None:
             return
         keep_for_ever(opened)
-        if len(paused) < 2 or opened.transactions.busy:
+        if len(paused) < 3 or opened.transactions.busy:
             self._forked_too_early = True
             return
         for thread in paused:

@@ -1,4 +1,5 @@
-"""Database threads: one that executes all verbs that write, and one for verbs that only read.
+"""Database threads: one that executes all verbs that write, one for verbs that only read, and one for reads
+that take long.
 
 Group commit: verbs that wait for the writer at the same time share a transaction, each in its own savepoint,
 and are answered after the commit. A commit costs a flush of the disk. This way many verbs pay for one flush.
@@ -572,6 +573,12 @@ class ReaderThread(DatabaseThread):
 
     def _retry(self, action: Callable[[], T]) -> T:
         return retry_while_locked(action, self._path, self._patience)
+
+
+class CountingThread(ReaderThread):
+    """Executes reads that take longer the more items there are. Others do not wait behind them."""
+
+    purpose: ClassVar[str] = "count"
 
 
 class _UserSubmits:

@@ -396,7 +396,7 @@ def _line(
 
 _WAITING = (BLOCKED, SCHEDULED, doomed(BLOCKED), doomed(SCHEDULED), doomed(READY))
 
-COUNTING_SECONDS: Final = 0.3
+COUNTING_SECONDS: Final = 1.0
 """Seconds for which an overview reads open items, and dead ones that are too many for their index."""
 QUICK_SECONDS: Final = 0.02
 """The same for a quick overview."""

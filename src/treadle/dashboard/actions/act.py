@@ -13,8 +13,7 @@ from treadle.dashboard.access import NotShown
 from treadle.dashboard.addresses import chosen_id, segment, split_id
 from treadle.dashboard.forms import Form, read_form, read_whole
 from treadle.dashboard.payloads import shown_error
-from treadle.dashboard.site import wants_json
-from treadle.dashboard.visit import Visit
+from treadle.dashboard.visit import Visit, wants_json
 from treadle.errors import ConflictError, InputError
 from treadle.item import ItemState, Status
 from treadle.operate.changes import VERBS, ItemCount, WantedItem, filter_source

@@ -13,9 +13,9 @@ from treadle.base.wording import one_line
 from treadle.dashboard.access import Action
 from treadle.dashboard.forms import Form
 from treadle.dashboard.notices import done, keep_done
-from treadle.dashboard.site import status_of, wants_json
+from treadle.dashboard.site import status_of
 from treadle.dashboard.views import Section
-from treadle.dashboard.visit import Visit
+from treadle.dashboard.visit import Visit, wants_json
 from treadle.errors import InputError, TreadleError
 from treadle.logs.masking import MASK
 

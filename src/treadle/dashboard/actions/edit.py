@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from treadle.client import check_ended
 from treadle.dashboard.forms import Form, read_form, read_instant, read_json, read_whole
-from treadle.dashboard.site import wants_json
 from treadle.dashboard.steps import ItemSteps, read_steps
-from treadle.dashboard.visit import Visit
+from treadle.dashboard.visit import Visit, wants_json
 from treadle.define.work_type import AnyWorkType, json_input, json_result, result_text
 from treadle.errors import AlreadyEnded, ConflictError, InputError, PayloadError
 from treadle.item import TERMINAL, ItemState

@@ -13,8 +13,7 @@ from treadle.bulk_action import BULK_TYPE, ActionVerb
 from treadle.client import Client
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import Form, read_form
-from treadle.dashboard.site import wants_json
-from treadle.dashboard.visit import Visit
+from treadle.dashboard.visit import Visit, wants_json
 from treadle.errors import ConflictError, InputError
 from treadle.item import ItemState, Status
 from treadle.operate.changes import (

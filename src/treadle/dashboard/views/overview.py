@@ -274,8 +274,8 @@ async def menu_counts(visit: Visit) -> dict[str, str]:
     return cast("dict[str, str]", await visit.site.names.get(_menu_key(visit), read))
 
 
-def _menu_key(visit: Visit) -> tuple[str, str | None]:
-    return "menu", visit.tenant
+def _menu_key(visit: Visit) -> tuple[str, str | None, bool]:
+    return "menu", visit.tenant, visit.site.full_counts.fresh is None
 
 
 def _menu_counts(look: StoreLook) -> dict[str, str]:
