@@ -40,6 +40,7 @@ from treadle.ports import PortsBackend
 from treadle.ports.memory import MemoryPubSub, MemoryQueue, MemoryStore
 from treadle.store import portable
 from treadle.store.portable import AnyRecord, FileWriter, PortableItem, Tally
+from treadle.store.portable_rows import columns
 
 PROGRAM = Path(__file__).with_name("moving_program.py")
 PAIRS = [
@@ -524,7 +525,7 @@ async def test_a_row_has_a_value_for_each_column(postgres_url: str) -> None:
     """The server's copy drops what is too much."""
     release = {"kind": "release", "name": "r1", "began": 1.0}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(postgres_moving._COLUMNS, "release", "name")
+        patch.setitem(postgres_moving._COLUMNS, "release", columns({"release": "name"})["release"])
         with pytest.raises(BackendError, match="release"):
             await import_from(filed(HEAD, release), store(postgres_url), None, "", lambda *_: None)
 

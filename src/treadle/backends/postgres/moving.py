@@ -14,37 +14,38 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
-from typing import Any, Final, Literal, NamedTuple, assert_never
+from itertools import count
+from typing import Any, Final, Literal, NamedTuple
 
 import asyncpg
 from asyncpg.transaction import Transaction
-from msgspec.structs import asdict
 
 from treadle.backend import Export, Import, unknown_move
-from treadle.errors import BackendError, InputError, StoreNotEmpty, StoreUnavailable, TreadleError
-from treadle.item import STEP_KINDS, Algorithm, StepRecord
+from treadle.errors import InputError, StoreNotEmpty, StoreUnavailable, TreadleError
+from treadle.item import STEP_KINDS, Algorithm
 from treadle.records import StoreMark
 from treadle.store import portable
 from treadle.store.portable import (
     AnyRecord,
     Head,
     LostLease,
-    PortableAudit,
-    PortableGroup,
     PortableItem,
-    PortableKey,
     PortableLimit,
-    PortableOrder,
-    PortableRelease,
-    PortableRemoval,
-    PortableRun,
-    PortableSample,
-    PortableSchedule,
-    PortableStat,
     unleased,
 )
-from treadle.store.rules.limits import LimitState, idle_at
-from treadle.store.rules.orders import read_order
+from treadle.store.portable_rows import (
+    AS_OF_NOW,
+    READ,
+    Row,
+    Rows,
+    Values,
+    add_other,
+    add_recorded,
+    columns,
+    group_of,
+    record_of,
+    recorded,
+)
 
 from .columns import ALGORITHM_CODES, REASON_CODES, RUNNING, STATUS_CODES, VERDICTS
 from .connection import Record
@@ -64,6 +65,20 @@ _TOKEN_BITS: Final = 24
 """A token is a number of the sequence, and this many random bits."""
 _PARKED: Final = "_parked"
 _ALGORITHMS: Final[dict[str, Algorithm]] = {str(code): name for name, code in ALGORITHM_CODES.items()}
+
+
+def _histogram(counts: Sequence[int]) -> Decimal:
+    return Decimal(encoded_counts(counts))
+
+
+_VALUES: Final = Values(
+    ids=list,
+    read_ids=tuple,
+    histogram=_histogram,
+    read_histogram=decoded_counts,
+    kind=STEP_KINDS.index,
+    read_kind=STEP_KINDS.__getitem__,
+)
 _CONTRIBUTED, _FINAL, _LIFTED, _TOLERATED, _UNRELEASED = 1, 2, 4, 8, 16
 
 
@@ -260,7 +275,7 @@ class PostgresExport(Export):
         while rows := await self._rows("groups", last, PORTION):
             last = rows[-1][0]
             for row in rows:
-                yield _group(row)
+                yield group_of(row)
         async for record in self._rest(now):
             yield record
 
@@ -270,104 +285,41 @@ class PostgresExport(Export):
         for no, name in await self._rows("pending", nos):
             pending[no].add(name)
         found = [_PostgresFields(*row) for row in await self._rows("more", nos)]
-        recorded = await self._recorded([more.no for more in found if more.recorded])
-        mail = await self._mail(nos)
-        logs: defaultdict[int, list[bytes]] = defaultdict(list)
-        for no, value in await self._rows("logs", nos):
-            logs[no].append(value)
+        with_rows = [more.no for more in found if more.recorded]  # of mail and logs, rows do not say it
+        wanted = {"steps": with_rows, "progress": with_rows, "chunks": with_rows, "mail": nos, "logs": nos}
+        of_items = recorded(
+            {name: await self._rows(name, some) if some else () for name, some in wanted.items()}, _VALUES
+        )
         items: list[PortableItem] = []
         for more in found:
             fields = more.fields(tuple(sorted(pending[more.no])) if more.no in pending else ())
-            fields |= recorded.get(more.no, {}) | mail.get(more.no, {})
-            fields["logs"] = tuple(logs.get(more.no, ()))
-            item = portable.portable_item(states[more.no], fields)
+            item = portable.portable_item(states[more.no], fields | of_items.get(more.no, {}))
             if more.status == RUNNING and more.verdict is None:
                 lease = LostLease(more.worker or "", more.release or "", more.begun, more.began)
                 item = unleased(item, lease, now)
             items.append(item)
         return items
 
-    async def _recorded(self, nos: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """What items have recorded, whose rows say so. Of mail they do not."""
-        steps: defaultdict[int, list[portable.PortableStep]] = defaultdict(list)
-        found: defaultdict[int, dict[str, Any]] = defaultdict(dict)
-        if not nos:
-            return found
-        for row in await self._rows("steps", nos):
-            no, name, kind, value, took, undo, signal, over, until, at, attempt, times = row
-            step = StepRecord(
-                name=name,
-                kind=STEP_KINDS[int(kind)],
-                value=value,
-                took=took,
-                undo=undo,
-                signal=signal or "",
-                over=over,
-                until=until,
-                at=at,
-                attempt=attempt,
-                times=times,
-            )
-            steps[no].append(portable.portable_step(step))
-        for no, of_item in steps.items():
-            found[no]["steps"] = tuple(of_item)
-        for no, value, at in await self._rows("progress", nos):
-            found[no] |= {"progress": value, "progress_at": at}
-        chunks: defaultdict[int, list[tuple[int, float, bytes]]] = defaultdict(list)
-        for no, *chunk in await self._rows("chunks", nos):
-            chunks[no].append((chunk[0], chunk[1], chunk[2]))
-        for no, parts in chunks.items():
-            found[no]["chunks"] = tuple(parts)
-        return found
-
-    async def _mail(self, nos: Sequence[int]) -> dict[int, dict[str, Any]]:
-        mail: defaultdict[int, list[Record]] = defaultdict(list)
-        for row in await self._rows("mail", nos):
-            mail[row["no"]].append(row)
-        return {
-            no: {
-                "unread": tuple((row["name"], row["value"]) for row in rows if not row["taken"]),
-                "signal_keys": tuple(
-                    sorted((row["name"], row["key"]) for row in rows if row["key"] is not None)
-                ),
-            }
-            for no, rows in mail.items()
-        }
-
     async def _rest(self, now: float) -> AsyncIterator[AnyRecord]:
-        for body, at in await self._rows("orders", now):
-            yield PortableOrder(body=body, at=at)
-        for row in await self._rows("schedules"):
-            yield PortableSchedule(**dict(row))
-        for row in await self._rows("removals"):
-            yield PortableRemoval(**dict(row))
-        for name, at, fired_at, id, tenant, error in await self._rows("runs"):
-            yield PortableRun(name=name, at=at, fired_at=fired_at, id=id, tenant=tenant, error=error)
-        for name, *state in await self._rows("limits"):
-            code, _, own = name.partition(":")
-            yield portable.portable_limit(own, _ALGORITHMS[code], *state)
-        for row in await self._rows("claimed_keys", now):
-            yield PortableKey(**dict(row))
-        for row in await self._rows("releases"):
-            yield PortableRelease(**dict(row))
-        for step, at, type, queue, *counts, wait, run in await self._rows("stats"):
-            yield PortableStat(
-                step=step,
-                at=at,
-                type=type,
-                queue=queue,
-                counts=tuple(counts),
-                wait=decoded_counts(wait),
-                run=decoded_counts(run),
-            )
-        for row in await self._rows("samples"):
-            yield PortableSample(**dict(row))
+        for name, kind in READ.items():
+            async for row in self._portions(name, now):
+                if kind is PortableLimit:
+                    code, _, own = row[0].partition(":")
+                    yield record_of(kind, (own, _ALGORITHMS[code], *row[1:]), _VALUES)
+                else:
+                    yield record_of(kind, row, _VALUES)
+
+    async def _portions(self, name: str, now: float) -> AsyncIterator[Row]:
+        """The rows of a statement. Of audit entries there may be many."""
+        if name != "audits":
+            for row in await self._rows(name, *((now,) if name in AS_OF_NOW else ())):
+                yield tuple(row)
+            return
         last = -1
-        while rows := await self._rows("audits", last, PORTION):
+        while rows := await self._rows(name, last, PORTION):
             last = rows[-1]["no"]
             for row in rows:
-                fields: dict[str, Any] = dict(row) | {"ids": tuple(row["ids"])}
-                yield PortableAudit(**fields)
+                yield tuple(row)
 
 
 class _PostgresFields(NamedTuple):
@@ -441,65 +393,50 @@ class _PostgresFields(NamedTuple):
         return self.group_no != self.no or self.has_group
 
 
-def _group(row: Record) -> PortableGroup:
-    no, id, tenant, type, open, total, failed, cancelled, version, final, keep, ended, outer, value = row
-    return PortableGroup(
-        number=no,
-        id=id,
-        tenant=tenant,
-        type=type,
-        open=open,
-        total=total,
-        failed=failed,
-        cancelled=cancelled,
-        version=version,
-        final=final,
-        keep=keep if total else None,
-        ended_at=ended,
-        outer=outer,
-        value=value,
-    )
-
-
 # ---------------------------------------------------------------------------------------------------- writing
 
 
-_COLUMNS: Final = {
-    "item": (
-        "no queued due deadline keep keep_dead group_no priority attempts need id tenant type"
-        " queue lane group_id parent workflow workflow_type key after counting contributes"
-        " input options"
-    ),
-    "open_item": (
-        "no seq due ready_since deadline claimed group_no keep keep_dead status shown_status"
-        " verdict counting priority attempt failures losses redrives need met pending queue"
-        " tenant lane type contributes began holds_lane deferrals recorded suspended"
-    ),
-    "ended_item": (
-        "no ended started due prune_at attempt failures losses redrives outcome reason flags"
-        " worker result began deferrals mark tenant queue type release group_no"
-    ),
-    "attempt": "no attempt at worker type message traceback release",
-    "key": "no tenant type key changed_by",
-    "step": "no seq at took until attempt times kind over name signal value undo",
-    "mail": "no seq taken name key value",
-    "progress": "no at value",
-    "chunk": "no number at value",
-    "log": "no token at value",
-    "item_group": (
-        "no open cancelled version contributed final ended keep value failed outermost id tenant type total"
-    ),
-    "orders": "subject queue tenant until at body",
-    "schedule": "name next_at spec paused last_at seen_at",
-    "removed_schedule": "name at",
-    "schedule_run": "name at fired_at id tenant error",
-    "limit_state": "name at used before until limit_ window_",
-    "claimed_key": "key tenant owner until",
-    "release": "name began",
-    "stat": "step at type queue started succeeded failed retried dead cancelled lost wait run",
-    "sample": "step at queue samples ready running oldest estimated",
-    "audit": "no at actor verb tenant ids count about reason address bulk",
-}
+_COLUMNS: Final = columns(
+    {
+        "item": (
+            "no queued due deadline keep keep_dead group_no priority attempts need id tenant type"
+            " queue lane group_id parent workflow workflow_type key after counting contributes"
+            " input options"
+        ),
+        "open_item": (
+            "no seq due ready_since deadline claimed group_no keep keep_dead status shown_status"
+            " verdict counting priority attempt failures losses redrives need met pending queue"
+            " tenant lane type contributes began holds_lane deferrals recorded suspended"
+        ),
+        "ended_item": (
+            "no ended started due prune_at attempt failures losses redrives outcome reason flags"
+            " worker result began deferrals mark tenant queue type release group_no"
+        ),
+        "key": "no tenant type key changed_by",
+        "attempt": "no - attempt type message traceback at worker release",
+        "step": "no name kind value took undo signal over until at attempt times seq",
+        "mail": "no name key taken value seq",
+        "progress": "no value at",
+        "chunk": "no number at value",
+        "log": "no token at value",
+        "group": (
+            "no id tenant type open total failed cancelled version final keep ended outermost value"
+            " contributed"
+        ),
+        "orders": "subject queue tenant until at body",
+        "schedule": "name next_at spec paused last_at seen_at",
+        "removed_schedule": "name at",
+        "schedule_run": "name at fired_at id tenant error",
+        "limit": "name - at used before until limit_ window_",
+        "claimed_key": "key tenant owner until",
+        "release": "name began",
+        "stat": "step at type queue started succeeded failed retried dead cancelled lost wait run",
+        "sample": "step at queue samples ready running oldest estimated",
+        "audit": "no at actor verb tenant ids count about reason address bulk",
+    }
+)
+_TABLES: Final = {"group": "item_group", "limit": "limit_state"}
+"""Names of tables that are other ones here."""
 _INFINITY: Final = float("inf")
 _UNFIT: Final = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError, asyncpg.exceptions.DataError)
 
@@ -515,25 +452,32 @@ class PostgresImport(Import):
         self._transaction = transaction
         self._move = move
         self._source = source
-        self._seq = 0
+        self._seq = count(1)
         """Of steps, and of signals."""
+        self._adapted: dict[str, Callable[[Row], Row]] = {
+            "step": self._step,
+            "mail": self._mail,
+            "group": _group,
+            "limit": _limit,
+        }
 
     async def write(self, records: Sequence[bytes]) -> None:
-        rows: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-        waiting: list[tuple[Any, ...]] = []
+        rows: Rows = defaultdict(list)
+        waiting: list[Row] = []
         for record in map(portable.decode, records):
             if isinstance(record, Head):
                 await self._begin(record)
             elif isinstance(record, PortableItem):
-                self._add_item(record, rows)
+                _add_item(record, rows)
                 if record.status == "blocked" and record.verdict is None:
                     after = record.after
                     waiting += [
                         (record.number, record.tenant, name, after.count(name)) for name in record.pending
                     ]
             else:
-                table, row = _row(record)
-                rows[table].append(row)
+                add_other(record, _VALUES, rows)
+        for table, adapt in self._adapted.items():
+            rows[table] = [adapt(row) for row in rows[table]]
         try:
             for table, of_table in rows.items():
                 await self._copy(table, of_table)
@@ -569,49 +513,40 @@ class PostgresImport(Import):
         )
         await self._connection.execute(self._store.sql("orders_version"), head.orders)
 
-    async def _copy(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        columns = _COLUMNS[table].split()
-        if any(len(row) != len(columns) for row in rows):  # what is too much would be dropped
-            raise BackendError(f"a row of the table {table} has not one value for each column")
+    async def _copy(self, table: str, rows: Sequence[Row]) -> None:
         await self._connection.copy_records_to_table(
-            table, records=rows, columns=columns, schema_name=self._store.schema.name
+            _TABLES.get(table, table),
+            records=_COLUMNS[table].pick(rows),
+            columns=_COLUMNS[table].names,
+            schema_name=self._store.schema.name,
         )
 
-    def _next(self) -> int:
-        self._seq += 1
-        return self._seq
+    def _step(self, row: Row) -> Row:
+        *before, signal = row[:7]
+        return *before, signal or None, *row[7:], next(self._seq)
 
-    def _add_item(self, item: PortableItem, rows: defaultdict[str, list[tuple[Any, ...]]]) -> None:
-        no = item.number
-        rows["item"].append(_item_row(item))
-        if item.ended_at is None:
-            rows["open_item"].append(_open_row(item))
-        else:
-            rows["ended_item"].append(_ended_row(item))
-        if item.holds_key:
-            rows["key"].append((no, item.tenant, item.type, item.key, list(item.changed_by) or None))
-        for one in item.history:
-            error = one.error_type, one.message, one.traceback
-            rows["attempt"].append((no, one.attempt, one.at, one.worker, *error, one.release or None))
-        for step in item.steps:
-            counts = (
-                step.at,
-                step.took,
-                step.until,
-                step.attempt,
-                step.times,
-                STEP_KINDS.index(step.kind),
-                step.over,
-            )
-            rows["step"].append(
-                (no, self._next(), *counts, step.name, step.signal or None, step.value, step.undo)
-            )
-        rows["mail"] += [(no, self._next(), False, name, None, value) for name, value in item.unread]
-        rows["mail"] += [(no, self._next(), True, name, key, None) for name, key in item.signal_keys]
-        if item.progress is not None:
-            rows["progress"].append((no, item.progress_at, item.progress))
-        rows["chunk"] += [(no, *chunk) for chunk in item.chunks]
-        rows["log"] += [(no, token, 0.0, log) for token, log in enumerate(item.logs, 1)]
+    def _mail(self, row: Row) -> Row:
+        return *row, next(self._seq)
+
+
+def _group(row: Row) -> Row:
+    *before, version, final, keep, ended_at, outer, value = row
+    return *before, version, final, _INFINITY if keep is None else keep, ended_at, outer, value, version > 0
+
+
+def _limit(row: Row) -> Row:
+    return f"{ALGORITHM_CODES[row[1]]}:{row[0]}", *row[1:]
+
+
+def _add_item(item: PortableItem, rows: Rows) -> None:
+    rows["item"].append(_item_row(item))
+    if item.ended_at is None:
+        rows["open_item"].append(_open_row(item))
+    else:
+        rows["ended_item"].append(_ended_row(item))
+    if item.holds_key:
+        rows["key"].append((item.number, item.tenant, item.type, item.key, list(item.changed_by) or None))
+    add_recorded(item, _VALUES, rows)
 
 
 def _item_row(item: PortableItem) -> tuple[Any, ...]:
@@ -726,64 +661,3 @@ def _ended_row(item: PortableItem) -> tuple[Any, ...]:
         release,
         item.group if is_dead and not is_root else None,
     )
-
-
-def _row(record: AnyRecord) -> tuple[str, tuple[Any, ...]]:
-    """The table of a record, and its row."""
-    match record:
-        case Head() | PortableItem():
-            raise AssertionError(record)
-        case PortableGroup():
-            return "item_group", _group_row(record)
-        case PortableOrder():
-            order = read_order(record.body, record.at)
-            part = order.paused_part or (None, None)
-            return "orders", (order.subject, *part, order.until, record.at, record.body)
-        case PortableSchedule():
-            return "schedule", tuple(asdict(record).values())
-        case PortableRemoval():
-            return "removed_schedule", (record.name, record.at)
-        case PortableRun():
-            return "schedule_run", tuple((asdict(record) | {"error": record.error or None}).values())
-        case PortableLimit():
-            return "limit_state", _limit_row(record)
-        case PortableKey():
-            return "claimed_key", tuple(asdict(record).values())
-        case PortableRelease():
-            return "release", (record.name, record.began)
-        case PortableStat():
-            histograms = Decimal(encoded_counts(record.wait)), Decimal(encoded_counts(record.run))
-            return "stat", (record.step, record.at, record.type, record.queue, *record.counts, *histograms)
-        case PortableSample():
-            return "sample", tuple(asdict(record).values())
-        case PortableAudit():
-            return "audit", tuple((asdict(record) | {"ids": list(record.ids)}).values())
-        case _:
-            assert_never(record)
-
-
-def _group_row(record: PortableGroup) -> tuple[Any, ...]:
-    return (
-        record.number,
-        record.open,
-        record.cancelled,
-        record.version,
-        record.version > 0,
-        record.final,
-        record.ended_at,
-        _INFINITY if record.keep is None else record.keep,
-        record.value,
-        record.failed,
-        record.outer,
-        record.id,
-        record.tenant,
-        record.type,
-        record.total,
-    )
-
-
-def _limit_row(record: PortableLimit) -> tuple[Any, ...]:
-    state = LimitState(record.at, record.used, record.before)
-    until = idle_at(portable.limit_of(record), state)
-    name = f"{ALGORITHM_CODES[record.algorithm]}:{record.name}"
-    return name, *state, until, record.limit, record.window

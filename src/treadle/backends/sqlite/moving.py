@@ -16,40 +16,39 @@ import contextlib
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec.structs import asdict
 
 from treadle.backend import Export, Import, unknown_move
 from treadle.base.timing import Clock
 from treadle.errors import BackendError, InputError, StoreNotEmpty, StoreUnavailable
-from treadle.item import Verdict
+from treadle.item import StepKind, Verdict
 from treadle.records import StoreMark
 from treadle.store import portable
 from treadle.store.portable import (
     AnyRecord,
     Head,
     LostLease,
-    PortableAudit,
     PortableGroup,
     PortableItem,
-    PortableKey,
-    PortableLimit,
-    PortableOrder,
-    PortableRelease,
-    PortableRemoval,
-    PortableRun,
-    PortableSample,
-    PortableSchedule,
-    PortableStat,
     unleased,
 )
-from treadle.store.rules.limits import LimitState, idle_at
-from treadle.store.rules.orders import read_order
+from treadle.store.portable_rows import (
+    AS_OF_NOW,
+    READ,
+    Rows,
+    Values,
+    add_other,
+    add_recorded,
+    columns,
+    group_of,
+    record_of,
+    recorded,
+)
 from treadle.store.rules.submission import Dependencies, is_tolerant
 
 from .connection import connect, create_file, is_busy, retry_while_locked, translated, usable_path
@@ -59,11 +58,26 @@ from .records import decode_histogram, encode_histogram
 from .rows import BLOCKED, READY, RUNNING, SCHEDULED, decode_ids, doomed, full_states
 from .schema import apply_schema, check_schema
 from .statements import Row, Tx, array, statements
-from .steps import read_steps
 
 T = TypeVar("T")
 
 _SQL: Final = statements("moving")
+_RECORDED: Final = ("steps", "mail", "progress", "chunks", "logs")
+_STATEMENTS: Final = _SQL | {"steps": statements("steps")["steps"]}
+
+
+def _as_it_is(kind: StepKind) -> StepKind:
+    return kind
+
+
+_VALUES: Final = Values(
+    ids=array,
+    read_ids=decode_ids,
+    histogram=encode_histogram,
+    read_histogram=decode_histogram,
+    kind=str,
+    read_kind=_as_it_is,
+)
 _OURS: Final = "treadle_"
 _PARKED: Final = "treadle_parked_"
 _MARK: Final = "treadle_part"
@@ -297,14 +311,14 @@ def _items(tx: Tx) -> Iterator[PortableItem]:
         last = nos[-1]
         wanted = array(nos)
         states = full_states(tx, nos)
-        recorded = _Recorded(tx, nos)
+        of_items = recorded({name: tx.rows(_STATEMENTS[name], wanted) for name in _RECORDED}, _VALUES)
         pending: defaultdict[int, set[str]] = defaultdict(set)
         for no, name in tx.rows(_SQL["pending"], wanted):
             pending[no].add(name)
         for row in tx.rows(_SQL["more"], wanted):
             more = _SqliteFields(*row)
             names = tuple(sorted(pending[more.no])) if more.no in pending else ()
-            item = portable.portable_item(states[more.no], more.fields(names, recorded.of(more)))
+            item = portable.portable_item(states[more.no], more.fields(names) | of_items.get(more.no, {}))
             if more.status == RUNNING:
                 lease = LostLease(more.worker_id, more.worker_release or "", bool(more.begun), more.began)
                 yield unleased(item, lease, tx.now)
@@ -343,7 +357,7 @@ class _SqliteFields(msgspec.Struct, gc=False):
     has_group: int
     closes: int
 
-    def fields(self, pending: tuple[str, ...], recorded: dict[str, Any]) -> dict[str, Any]:
+    def fields(self, pending: tuple[str, ...]) -> dict[str, Any]:
         status = self.status
         waits = status is not None and self.verdict is None
         blocked = status == BLOCKED
@@ -369,44 +383,7 @@ class _SqliteFields(msgspec.Struct, gc=False):
             "contributed": self.contributed == 1 and not self.has_group,
             "unreleased": self.done_met is not None and self.done_met < self.need,
             "failed_group": bool(self.failed_group),
-            **recorded,
-        }
-
-
-class _Recorded:
-    """What items have recorded, of a portion of them."""
-
-    def __init__(self, tx: Tx, nos: Sequence[int]) -> None:
-        wanted = array(nos)
-        self._steps = read_steps(tx, nos)
-        self._logs: defaultdict[int, list[bytes]] = defaultdict(list)
-        for no, value in tx.rows(_SQL["logs"], wanted):
-            self._logs[no].append(value)
-        self._mail: defaultdict[int, list[Row]] = defaultdict(list)
-        for no, *mail in tx.rows(_SQL["mail"], wanted):
-            self._mail[no].append(tuple(mail))
-        self._progress = {no: (value, at) for no, value, at in tx.rows(_SQL["progress"], wanted)}
-        self._chunks: defaultdict[int, list[tuple[int, float, bytes]]] = defaultdict(list)
-        for no, number, at, value in tx.rows(_SQL["chunks"], wanted):
-            self._chunks[no].append((number, at, value))
-
-    def of(self, more: _SqliteFields) -> dict[str, Any]:
-        no = more.no
-        found: dict[str, Any] = {}
-        if no in self._logs:
-            found["logs"] = tuple(self._logs[no])
-        if not more.records:
-            return found
-        mail = self._mail.get(no, ())
-        progress, progress_at = self._progress.get(no, (None, None))
-        return found | {
-            "suspended": more.records & 2 > 0 and more.status != RUNNING,
-            "steps": tuple(map(portable.portable_step, self._steps.get(no, ()))),
-            "unread": tuple((name, value) for name, _, taken, value in mail if not taken),
-            "signal_keys": tuple(sorted((name, key) for name, key, _, _ in mail if key is not None)),
-            "progress": progress,
-            "progress_at": progress_at,
-            "chunks": tuple(self._chunks.get(no, ())),
+            "suspended": self.records & 2 > 0 and status != RUNNING,
         }
 
 
@@ -414,98 +391,62 @@ def _groups(tx: Tx) -> Iterator[PortableGroup]:
     last = -1
     while rows := tx.rows(_SQL["groups"], last, PORTION):
         last = rows[-1][0]
-        for (
-            no,
-            id,
-            tenant,
-            type,
-            open,
-            total,
-            failed,
-            cancelled,
-            version,
-            final,
-            keep,
-            ended,
-            outer,
-            value,
-        ) in rows:
-            yield PortableGroup(
-                number=no,
-                id=id,
-                tenant=tenant,
-                type=type,
-                open=open,
-                total=total,
-                failed=failed,
-                cancelled=cancelled,
-                version=version,
-                final=bool(final),
-                keep=keep if total else None,
-                ended_at=ended,
-                outer=outer,
-                value=value,
-            )
+        yield from map(group_of, rows)
 
 
 def _rest(tx: Tx) -> Iterator[AnyRecord]:
-    for body, at in tx.rows(_SQL["orders"], tx.now):
-        yield PortableOrder(body=body, at=at)
-    for name, next_at, spec, paused, last_at, seen_at in tx.rows(_SQL["schedules"]):
-        yield PortableSchedule(
-            name=name, next_at=next_at, spec=spec, paused=bool(paused), last_at=last_at, seen_at=seen_at
-        )
-    for name, at in tx.rows(_SQL["removals"]):
-        yield PortableRemoval(name=name, at=at)
-    for name, at, fired_at, id, tenant, error in tx.rows(_SQL["runs"]):
-        yield PortableRun(name=name, at=at, fired_at=fired_at, id=id, tenant=tenant, error=error or "")
-    for row in tx.rows(_SQL["limits"]):
-        yield portable.portable_limit(*row)
-    for key, tenant, owner, until in tx.rows(_SQL["claimed_keys"], tx.now):
-        yield PortableKey(key=key, tenant=tenant, owner=owner, until=until)
-    for name, began in tx.rows(_SQL["releases"]):
-        yield PortableRelease(name=name, began=began)
-    for step, at, type, queue, *counts, wait, run in tx.rows(_SQL["stats"]):
-        yield PortableStat(
-            step=step,
-            at=float(at),
-            type=type,
-            queue=queue,
-            counts=tuple(counts),
-            wait=decode_histogram(wait),
-            run=decode_histogram(run),
-        )
-    for step, at, queue, samples, ready, running, oldest, estimated in tx.rows(_SQL["samples"]):
-        yield PortableSample(
-            step=step,
-            at=at,
-            queue=queue,
-            samples=samples,
-            ready=ready,
-            running=running,
-            oldest=oldest,
-            estimated=bool(estimated),
-        )
-    for no, at, actor, verb, tenant, ids, *others in tx.rows(_SQL["audits"]):
-        count, about, reason, address, bulk = others
-        yield PortableAudit(
-            no=no,
-            at=at,
-            actor=actor,
-            verb=verb,
-            tenant=tenant,
-            ids=decode_ids(ids),
-            count=count,
-            about=about,
-            reason=reason,
-            address=address,
-            bulk=bulk,
-        )
+    for name, kind in READ.items():
+        for row in tx.rows(_SQL[name], *((tx.now,) if name in AS_OF_NOW else ())):
+            yield record_of(kind, row, _VALUES)
 
 
 # ---------------------------------------------------------------------------------------------------- writing
 
 
+_COLUMNS: Final = columns(
+    {
+        "item": (
+            "no id tenant type queue lane priority attempts group_no queued_by parent workflow workflow_type"
+            " key queued_at keep keep_dead after options input"
+        ),
+        "open": (
+            "no status queue tenant type lane rank seq due ready_since deadline attempt failures losses"
+            " redrives group_no has_dependencies need met pending any_end_counts verdict started contributes"
+            " began holds_lane deferrals records"
+        ),
+        "done": (
+            "no outcome reason attempt failures losses redrives due deadline started ended expires"
+            " contributed worker result contributes need met any_end_counts failed_group began deferrals"
+            " records"
+        ),
+        "dead": "no ended queue tenant type reason mark release",
+        "key": "key tenant type no changed_by",
+        "waiting": "no tenant after tolerant pending",
+        "attempt": "no place attempt error_type message traceback at worker release",
+        "step": "no name kind value took undo signal over until at attempt times",
+        "mail": "no name key taken value",
+        "progress": "no value at",
+        "chunk": "no number at value",
+        "log": "no token at value",
+        "group": (
+            "no id tenant type open total failed cancelled version final keep ended prune_at outer_no value"
+        ),
+        "orders": "subject queue tenant until at body",
+        "schedule": "name next_at spec paused last_at seen_at",
+        "removed_schedule": "name at",
+        "schedule_run": "name at fired_at id tenant error",
+        "limit": "name algorithm at used before idle_at limit_ window_",
+        "claimed_key": "key tenant owner until",
+        "release": "name began",
+        "stat": "step at type queue started succeeded failed retried dead cancelled lost wait run",
+        "sample": "step at queue samples ready running oldest estimated",
+        "audit": "no at actor verb tenant ids count about reason address bulk",
+    }
+)
+_INSERTS: Final = {
+    table: f"INSERT INTO treadle_{table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608  our names
+    for table, (_, names, *_) in _COLUMNS.items()
+}
 _STATUS: Final = {"blocked": BLOCKED, "scheduled": SCHEDULED, "ready": READY}
 _OUTCOME: Final = {"success": 10, "dead": 11, "cancelled": 12}
 
@@ -544,14 +485,26 @@ class SqliteImport(Import):
         await self._store.run(lambda: self._write(decoded))
 
     def _write(self, records: Sequence[AnyRecord]) -> None:
-        items = [record for record in records if isinstance(record, PortableItem)]
-        self._add_items(items)
+        rows: Rows = defaultdict(list)
+        items: list[PortableItem] = []
+        for record in records:
+            if isinstance(record, Head):
+                counters = record.number, record.place, record.token, record.orders
+                self._tx.run(_SQL["set_counter"], *counters)
+            elif isinstance(record, PortableItem):
+                items.append(record)
+                _add_item(record, rows)
+            else:
+                add_other(record, _VALUES, rows)
         try:
-            for record in records:
-                if not isinstance(record, PortableItem):
-                    self._add(record)
+            for table, of_table in rows.items():
+                if table == "group":  # a look at the items, which are written by now
+                    of_table = [self._group_row(row) for row in of_table]
+                self._connection.executemany(_INSERTS[table], _COLUMNS[table].pick(of_table))
         except sqlite3.IntegrityError as error:
             raise InputError(f"a record is there twice: {error}") from error
+        if any(item.parent is not None and item.group != item.number for item in items):
+            self._tx.run(_SQL["queued_by"], items[0].number, items[-1].number)
 
     async def finish(self) -> None:
         await self._store.run(self._finish)
@@ -580,30 +533,6 @@ class SqliteImport(Import):
                 self._connection.execute("ROLLBACK")
         self._connection.close()
 
-    def _many(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
-        self._connection.executemany(_SQL[name], rows)
-
-    # -- items -----------------------------------------------------------------------------------------
-
-    def _add_items(self, items: Sequence[PortableItem]) -> None:
-        if not items:
-            return
-        try:
-            self._many("add_item", map(_item_row, items))
-            is_open = [item for item in items if item.ended_at is None]
-            ended = [item for item in items if item.ended_at is not None]
-            self._many("add_open", map(_open_row, is_open))
-            self._many("add_done", map(_done_row, ended))
-            self._many("add_dead", [_dead_row(item) for item in ended if item.status == "dead"])
-            self._many("add_key", [_key_row(item) for item in items if item.holds_key])
-            self._many("add_waiting", [_waiting_row(item) for item in items if item.after])
-            for name, rows in _record_rows(items):
-                self._many(name, rows)
-        except sqlite3.IntegrityError as error:
-            raise InputError(f"an item is there twice: {error}") from error
-        if any(item.parent is not None and item.group != item.number for item in items):
-            self._tx.run(_SQL["queued_by"], items[0].number, items[-1].number)
-
     def _add_dependencies(self) -> None:
         last = -1
         while rows := self._tx.rows(_SQL["next_waiting"], last, PORTION):
@@ -629,65 +558,27 @@ class SqliteImport(Import):
                 )
             store_dependencies(self._tx, waiting, known)
 
-    # -- the rest --------------------------------------------------------------------------------------
-
-    def _add(self, record: AnyRecord) -> None:
-        tx = self._tx
-        match record:
-            case Head():
-                tx.run(_SQL["set_counter"], record.number, record.place, record.token, record.orders)
-            case PortableItem():
-                raise AssertionError(record)
-            case PortableGroup():
-                tx.run(_SQL["add_group"], *self._group_row(record))
-            case PortableOrder():
-                order = read_order(record.body, record.at)
-                part = order.paused_part or (None, None)
-                tx.run(_SQL["add_order"], order.subject, *part, order.until, record.at, record.body)
-            case PortableSchedule():
-                tx.run(_SQL["add_schedule"], *asdict(record).values())
-            case PortableRemoval():
-                tx.run(_SQL["add_removal"], record.name, record.at)
-            case PortableRun():
-                tx.run(_SQL["add_run"], *asdict(record).values())
-            case PortableLimit():
-                tx.run(_SQL["add_limit"], *_limit_row(record))
-            case PortableKey():
-                tx.run(_SQL["add_claimed_key"], record.key, record.tenant, record.owner, record.until)
-            case PortableRelease():
-                tx.run(_SQL["add_release"], record.name, record.began)
-            case PortableStat():
-                histograms = encode_histogram(record.wait), encode_histogram(record.run)
-                key = record.step, int(record.at), record.type, record.queue
-                tx.run(_SQL["add_stat"], *key, *record.counts, *histograms)
-            case PortableSample():
-                tx.run(_SQL["add_sample"], *asdict(record).values())
-            case PortableAudit():
-                tx.run(_SQL["add_audit"], *(asdict(record) | {"ids": array(record.ids)}).values())
-            case _:
-                assert_never(record)
-
-    def _group_row(self, record: PortableGroup) -> tuple[Any, ...]:
-        keep = record.keep
+    def _group_row(self, row: Row) -> Row:
+        number, *others, keep, ended_at, outer, value = row
         if keep is None:
-            keep = self._tx.value(_SQL["keep_of_closer"], record.number)
-        return (
-            record.number,
-            record.id,
-            record.tenant,
-            record.type,
-            record.open,
-            record.total,
-            record.failed,
-            record.cancelled,
-            record.version,
-            int(record.final),
-            86400.0 if keep is None else keep,
-            record.ended_at,
-            None if record.ended_at is None else record.ended_at + (keep or 0.0),
-            record.outer,
-            record.value,
-        )
+            keep = self._tx.value(_SQL["keep_of_closer"], number)
+        prune_at = None if ended_at is None else ended_at + (keep or 0.0)
+        return number, *others, 86400.0 if keep is None else keep, ended_at, prune_at, outer, value
+
+
+def _add_item(item: PortableItem, rows: Rows) -> None:
+    rows["item"].append(_item_row(item))
+    if item.ended_at is None:
+        rows["open"].append(_open_row(item))
+    else:
+        rows["done"].append(_done_row(item))
+    if item.status == "dead":
+        rows["dead"].append(_dead_row(item))
+    if item.holds_key:
+        rows["key"].append(_key_row(item))
+    if item.after:
+        rows["waiting"].append(_waiting_row(item))
+    add_recorded(item, _VALUES, rows)
 
 
 def _item_row(item: PortableItem) -> tuple[Any, ...]:
@@ -800,31 +691,3 @@ def _waiting_row(item: PortableItem) -> tuple[Any, ...]:
     tolerant = is_tolerant("done" if item.any_end else "success", item.need, item.after)
     waits = item.status == "blocked" and item.verdict is None
     return item.number, item.tenant, array(item.after), int(tolerant), array(item.pending) if waits else None
-
-
-def _record_rows(items: Sequence[PortableItem]) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
-    """Statements, and what they write of these items."""
-    rows: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for item in items:
-        no = item.number
-        for place, one in enumerate(item.history, 1):
-            error = one.error_type, one.message, one.traceback
-            rows["add_attempt"].append(
-                (no, place, one.attempt, *error, one.at, one.worker, one.release or None)
-            )
-        for step in item.steps:
-            answer = step.name, step.kind, step.value, step.took, step.undo, step.signal, int(step.over)
-            rows["add_step"].append((no, *answer, step.until, step.at, step.attempt, step.times))
-        rows["add_mail"] += [(no, name, None, 0, value) for name, value in item.unread]
-        rows["add_mail"] += [(no, name, key, 1, None) for name, key in item.signal_keys]
-        if item.progress is not None:
-            rows["add_progress"].append((no, item.progress, item.progress_at))
-        rows["add_chunk"] += [(no, *chunk) for chunk in item.chunks]
-        rows["add_log"] += [(no, token, 0.0, log) for token, log in enumerate(item.logs, 1)]
-    yield from rows.items()
-
-
-def _limit_row(record: PortableLimit) -> tuple[Any, ...]:
-    state = LimitState(record.at, record.used, record.before)
-    limit = portable.limit_of(record)
-    return record.name, record.algorithm, *state, idle_at(limit, state), record.limit, record.window

@@ -125,7 +125,7 @@ SELECT name, next_at, spec, paused, last_at, seen_at FROM treadle_schedule
 SELECT name, at FROM treadle_removed_schedule
 
 -- :name runs
-SELECT name, at, fired_at, id, tenant, error FROM treadle_schedule_run
+SELECT name, at, fired_at, id, tenant, coalesce(error, '') FROM treadle_schedule_run
 
 -- :name limits
 SELECT name, algorithm, at, used, before, limit_, window_ FROM treadle_limit
@@ -156,67 +156,17 @@ UPDATE treadle_counter SET
     seq = max(seq, coalesce((SELECT max(seq) FROM treadle_open), 0))
 WHERE one = 1
 
--- :name add_item
-INSERT INTO treadle_item (no, id, tenant, type, queue, lane, priority, attempts, group_no, queued_by, parent, workflow,
-    workflow_type, key, queued_at, keep, keep_dead, after, options, input)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- :name add_open
-INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, deadline, attempt, failures,
-    losses, redrives, group_no, has_dependencies, need, met, pending, any_end_counts, verdict, started, contributes, began,
-    holds_lane, deferrals, records)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- :name add_done
-INSERT INTO treadle_done (no, outcome, reason, attempt, failures, losses, redrives, due, deadline, started, ended, expires,
-    contributed, worker, result, contributes, need, met, any_end_counts, failed_group, began, deferrals, records)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- :name add_dead
-INSERT INTO treadle_dead (no, ended, queue, tenant, type, reason, mark, release) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-
--- :name add_key
-INSERT INTO treadle_key (key, tenant, type, no, changed_by) VALUES (?, ?, ?, ?, ?)
-
--- :name add_attempt
-INSERT INTO treadle_attempt (no, place, attempt, error_type, message, traceback, at, worker, release)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- :name add_step
-INSERT INTO treadle_step (no, name, kind, value, took, undo, signal, over, until, at, attempt, times)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- :name add_mail
-INSERT INTO treadle_mail (no, name, key, taken, value) VALUES (?, ?, ?, ?, ?)
-
--- :name add_progress
-INSERT INTO treadle_progress (no, value, at) VALUES (?, ?, ?)
-
--- :name add_chunk
-INSERT INTO treadle_chunk (no, number, at, value) VALUES (?, ?, ?, ?)
-
--- :name add_log
-INSERT INTO treadle_log (no, token, at, value) VALUES (?, ?, ?, ?)
-
 -- What items wait for is written when all of them are here: an item may wait for a later one.
 -- :name create_waiting
 CREATE TEMP TABLE IF NOT EXISTS treadle_waiting (
     no INTEGER PRIMARY KEY, tenant TEXT, after TEXT, tolerant INTEGER, pending TEXT
 )
 
--- :name add_waiting
-INSERT INTO temp.treadle_waiting (no, tenant, after, tolerant, pending) VALUES (?, ?, ?, ?, ?)
-
 -- :name next_waiting
 SELECT no, tenant, after, tolerant, pending FROM temp.treadle_waiting WHERE no > ? ORDER BY no LIMIT ?
 
 -- :name drop_waiting
 DROP TABLE IF EXISTS temp.treadle_waiting
-
--- :name add_group
-INSERT INTO treadle_group (no, id, tenant, type, open, total, failed, cancelled, version, final, keep, ended, prune_at,
-    outer_no, value)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- A group without members is kept as long as the item that closes it.
 -- :name keep_of_closer
@@ -264,38 +214,6 @@ WHERE treadle_group.no = v.no
 UPDATE treadle_group SET nested = 1
 WHERE no IN (SELECT outer_no FROM treadle_group WHERE outer_no IS NOT NULL
              UNION SELECT outermost FROM treadle_group WHERE outermost IS NOT NULL)
-
--- :name add_order
-INSERT INTO treadle_orders (subject, queue, tenant, until, at, body) VALUES (?, ?, ?, ?, ?, ?)
-
--- :name add_schedule
-INSERT INTO treadle_schedule (name, next_at, spec, paused, last_at, seen_at) VALUES (?, ?, ?, ?, ?, ?)
-
--- :name add_removal
-INSERT INTO treadle_removed_schedule (name, at) VALUES (?, ?)
-
--- :name add_run
-INSERT INTO treadle_schedule_run (name, at, fired_at, id, tenant, error) VALUES (?, ?, ?, ?, ?, nullif(?, ''))
-
--- :name add_limit
-INSERT INTO treadle_limit (name, algorithm, at, used, before, idle_at, limit_, window_) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-
--- :name add_claimed_key
-INSERT INTO treadle_claimed_key (key, tenant, owner, until) VALUES (?, ?, ?, ?)
-
--- :name add_release
-INSERT INTO treadle_release (name, began) VALUES (?, ?)
-
--- :name add_stat
-INSERT INTO treadle_stat (step, at, type, queue, started, succeeded, failed, retried, dead, cancelled, lost, wait, run)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- :name add_sample
-INSERT INTO treadle_sample (step, at, queue, samples, ready, running, oldest, estimated) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-
--- :name add_audit
-INSERT INTO treadle_audit (no, at, actor, verb, tenant, ids, count, about, reason, address, bulk)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- No worker has any type yet: the time begins anew after which items of unknown types die.
 -- :name no_types
