@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from msgspec.structs import asdict, astuple
@@ -60,12 +61,17 @@ AS_OF_NOW: Final = frozenset({"orders", "claimed_keys"})
 
 
 class Columns(NamedTuple):
-    """The columns of a table, and their places in a row."""
+    """The columns of a table, and where a row has their values."""
 
     table: str
     names: tuple[str, ...]
     places: tuple[int, ...]
     width: int
+    fields: Callable[[Any], Row] | None
+    """The first values of a row for an item: those of its fields."""
+
+    def row(self, item: PortableItem, *others: object) -> Row:
+        return (*(self.fields(item) if self.fields else ()), *others)
 
     def pick(self, rows: Iterable[Row]) -> list[Row]:
         """The values for the columns of each row. A driver would drop what is too much."""
@@ -78,13 +84,22 @@ class Columns(NamedTuple):
 
 
 def columns(tables: Mapping[str, str]) -> dict[str, Columns]:
-    """The columns of tables."""
+    """The columns of tables. Those before `|` have the values of fields of an item, of the same name, or of
+    the one behind `=`."""
     found: dict[str, Columns] = {}
     for table, names in tables.items():
-        given = names.split()
+        of_fields, bar, _ = names.partition("|")
+        fields = [name.rpartition("=")[2] for name in of_fields.split()]
+        given = [name.partition("=")[0] for name in names.replace("|", " ").split()]
         places = tuple(place for place, name in enumerate(given) if name != "-")
-        found[table] = Columns(table, tuple(given[place] for place in places), places, len(given))
+        kept = tuple(given[place] for place in places)
+        found[table] = Columns(table, kept, places, len(given), attrgetter(*fields) if bar else None)
     return found
+
+
+def outer_number(item: PortableItem) -> int | None:
+    """The number of its group. None for a root."""
+    return None if item.group == item.number else item.group
 
 
 class Values(NamedTuple):

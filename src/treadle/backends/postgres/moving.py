@@ -43,6 +43,7 @@ from treadle.store.portable_rows import (
     add_recorded,
     columns,
     group_of,
+    outer_number,
     record_of,
     recorded,
 )
@@ -399,20 +400,21 @@ class _PostgresFields(NamedTuple):
 _COLUMNS: Final = columns(
     {
         "item": (
-            "no queued due deadline keep keep_dead group_no priority attempts need id tenant type"
-            " queue lane group_id parent workflow workflow_type key after counting contributes"
-            " input options"
+            "no=number queued=queued_at due deadline keep keep_dead priority attempts need id tenant type"
+            " queue lane parent workflow workflow_type key input options"
+            " | group_no group_id after counting contributes"
         ),
         "open_item": (
-            "no seq due ready_since deadline claimed group_no keep keep_dead status shown_status"
-            " verdict counting priority attempt failures losses redrives need met pending queue"
-            " tenant lane type contributes began holds_lane deferrals recorded suspended"
+            "no=number due deadline claimed=claimed_at keep_dead priority attempt failures losses redrives"
+            " need queue tenant lane type contributes began=started_at holds_lane deferrals suspended"
+            " | seq ready_since group_no keep status shown_status verdict counting met pending recorded"
         ),
         "ended_item": (
-            "no ended started due prune_at attempt failures losses redrives outcome reason flags"
-            " worker result began deferrals mark tenant queue type release group_no"
+            "no=number ended=ended_at started=claimed_at due attempt redrives worker result began=started_at"
+            " | prune_at failures losses outcome reason flags deferrals release group_no mark tenant"
+            " queue type"
         ),
-        "key": "no tenant type key changed_by",
+        "key": "no=number tenant type key | changed_by",
         "attempt": "no - attempt type message traceback at worker release",
         "step": "no name kind value took undo signal over until at attempt times seq",
         "mail": "no name key taken value seq",
@@ -437,6 +439,7 @@ _COLUMNS: Final = columns(
 )
 _TABLES: Final = {"group": "item_group", "limit": "limit_state"}
 """Names of tables that are other ones here."""
+_DAY: Final = 86400.0
 _INFINITY: Final = float("inf")
 _UNFIT: Final = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError, asyncpg.exceptions.DataError)
 
@@ -539,86 +542,36 @@ def _limit(row: Row) -> Row:
 
 
 def _add_item(item: PortableItem, rows: Rows) -> None:
-    rows["item"].append(_item_row(item))
+    def add(table: str, *others: object) -> None:
+        rows[table].append(_COLUMNS[table].row(item, *others))
+
+    outer = outer_number(item)
+    counting, contributes = 1 if item.any_end else None, None if item.contributes else False
+    group_id = None if outer is None else item.group_id
+    add("item", outer, group_id, list(item.after) or None, counting, contributes)
     if item.ended_at is None:
-        rows["open_item"].append(_open_row(item))
+        add("open_item", *_open_values(item, outer))
     else:
-        rows["ended_item"].append(_ended_row(item))
+        add("ended_item", *_ended_values(item, outer))
     if item.holds_key:
-        rows["key"].append((item.number, item.tenant, item.type, item.key, list(item.changed_by) or None))
+        add("key", list(item.changed_by) or None)
     add_recorded(item, _VALUES, rows)
 
 
-def _item_row(item: PortableItem) -> tuple[Any, ...]:
-    is_root = item.group == item.number
-    return (
-        item.number,
-        item.queued_at,
-        item.due,
-        item.deadline,
-        item.keep,
-        item.keep_dead,
-        None if is_root else item.group,
-        item.priority,
-        item.attempts,
-        item.need,
-        item.id,
-        item.tenant,
-        item.type,
-        item.queue,
-        item.lane,
-        None if is_root else item.group_id,
-        item.parent,
-        item.workflow,
-        item.workflow_type,
-        item.key,
-        list(item.after) or None,
-        1 if item.any_end else None,
-        None if item.contributes else False,
-        item.input,
-        item.options,
-    )
-
-
-_DAY: Final = 86400.0
-
-
-def _open_row(item: PortableItem) -> tuple[Any, ...]:
-    is_root, blocked = item.group == item.number, item.status == "blocked"
+def _open_values(item: PortableItem, outer: int | None) -> Row:
     status = STATUS_CODES[item.status]
-    place = -item.place if item.status == "scheduled" and item.place else item.place or item.number
     return (
-        item.number,
-        place,
-        item.due,
+        -item.place if item.status == "scheduled" and item.place else item.place or item.number,
         item.due if item.ready_at is None else item.ready_at,
-        item.deadline,
-        item.claimed_at,
-        None if is_root else item.group,
+        outer,
         None if item.keep == _DAY else item.keep,
-        item.keep_dead,
         status if item.verdict is None else 4,
         None if item.verdict is None else status,
         REASON_CODES[item.verdict],
         int(item.any_end),
-        item.priority,
-        item.attempt,
-        item.failures,
-        item.losses,
-        item.redrives,
-        item.need,
-        item.met if blocked else item.need,
+        item.met if item.status == "blocked" else item.need,
         sum(item.after.count(name) for name in item.pending),
-        item.queue,
-        item.tenant,
-        item.lane,
-        item.type,
-        item.contributes,
-        item.started_at,
-        item.holds_lane,
-        item.deferrals,
         _recorded_flags(item),
-        item.suspended,
     )
 
 
@@ -626,11 +579,10 @@ def _recorded_flags(item: PortableItem) -> int:
     return bool(item.steps) + 2 * (bool(item.chunks) or item.progress is not None)
 
 
-def _ended_row(item: PortableItem) -> tuple[Any, ...]:
-    keep = item.keep_dead if item.status == "dead" else item.keep
-    is_root, is_dead = item.group == item.number, item.status == "dead"
+def _ended_values(item: PortableItem, outer: int | None) -> Row:
+    is_dead = item.status == "dead"
+    keep = item.keep_dead if is_dead else item.keep
     assert item.ended_at is not None
-    release = item.history[-1].release or None if item.history and is_dead else None
     flags = (
         _CONTRIBUTED * item.contributed
         | _LIFTED * (item.deadline is None)
@@ -639,25 +591,15 @@ def _ended_row(item: PortableItem) -> tuple[Any, ...]:
         | _recorded_flags(item) << 5
     )
     return (
-        item.number,
-        item.ended_at,
-        item.claimed_at,
-        item.due,
         # Roots with other members are set right at the end.
-        None if keep is None or not is_root else item.ended_at + keep,
-        item.attempt,
+        None if keep is None or outer is not None else item.ended_at + keep,
         item.failures or None,
         item.losses or None,
-        item.redrives,
         STATUS_CODES[item.status],
         REASON_CODES[item.reason],
         flags,
-        item.worker,
-        item.result,
-        item.started_at,
         item.deferrals or None,
-        item.mark if is_dead else None,
-        *((item.tenant, item.queue, item.type) if is_dead else (None, None, None)),
-        release,
-        item.group if is_dead and not is_root else None,
+        item.history[-1].release or None if item.history and is_dead else None,
+        outer if is_dead else None,
+        *((item.mark, item.tenant, item.queue, item.type) if is_dead else (None,) * 4),
     )

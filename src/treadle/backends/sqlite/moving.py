@@ -46,6 +46,7 @@ from treadle.store.portable_rows import (
     add_recorded,
     columns,
     group_of,
+    outer_number,
     record_of,
     recorded,
 )
@@ -406,22 +407,23 @@ def _rest(tx: Tx) -> Iterator[AnyRecord]:
 _COLUMNS: Final = columns(
     {
         "item": (
-            "no id tenant type queue lane priority attempts group_no queued_by parent workflow workflow_type"
-            " key queued_at keep keep_dead after options input"
+            "no=number id tenant type queue lane priority attempts group_no=group parent workflow"
+            " workflow_type key queued_at keep keep_dead options input | queued_by after"
         ),
         "open": (
-            "no status queue tenant type lane rank seq due ready_since deadline attempt failures losses"
-            " redrives group_no has_dependencies need met pending any_end_counts verdict started contributes"
-            " began holds_lane deferrals records"
+            "no=number queue tenant type lane seq=place due ready_since=ready_at deadline attempt failures"
+            " losses redrives need any_end_counts=any_end verdict started=claimed_at contributes"
+            " began=started_at holds_lane deferrals"
+            " | status rank group_no has_dependencies met pending records"
         ),
         "done": (
-            "no outcome reason attempt failures losses redrives due deadline started ended expires"
-            " contributed worker result contributes need met any_end_counts failed_group began deferrals"
-            " records"
+            "no=number reason attempt failures losses redrives due deadline started=claimed_at ended=ended_at"
+            " contributed worker result contributes need any_end_counts=any_end began=started_at deferrals"
+            " | outcome expires met failed_group records"
         ),
-        "dead": "no ended queue tenant type reason mark release",
-        "key": "key tenant type no changed_by",
-        "waiting": "no tenant after tolerant pending",
+        "dead": "no=number ended=ended_at queue tenant type reason mark | release",
+        "key": "key tenant type no=number | changed_by",
+        "waiting": "no=number tenant | after tolerant pending",
         "attempt": "no place attempt error_type message traceback at worker release",
         "step": "no name kind value took undo signal over until at attempt times",
         "mail": "no name key taken value",
@@ -567,76 +569,48 @@ class SqliteImport(Import):
 
 
 def _add_item(item: PortableItem, rows: Rows) -> None:
-    rows["item"].append(_item_row(item))
+    def add(table: str, *others: object) -> None:
+        rows[table].append(_COLUMNS[table].row(item, *others))
+
+    outer = outer_number(item)
+    add("item", outer, array(item.after) if item.after else None)
     if item.ended_at is None:
-        rows["open"].append(_open_row(item))
+        add("open", *_open_values(item, outer))
     else:
-        rows["done"].append(_done_row(item))
+        add("done", *_done_values(item, outer))
     if item.status == "dead":
-        rows["dead"].append(_dead_row(item))
+        add("dead", item.history[-1].release or None if item.history else None)
     if item.holds_key:
-        rows["key"].append(_key_row(item))
+        add("key", array(item.changed_by) if item.changed_by else None)
     if item.after:
-        rows["waiting"].append(_waiting_row(item))
+        tolerant = is_tolerant("done" if item.any_end else "success", item.need, item.after)
+        waits = item.status == "blocked" and item.verdict is None
+        add("waiting", array(item.after), tolerant, array(item.pending) if waits else None)
     add_recorded(item, _VALUES, rows)
 
 
-def _item_row(item: PortableItem) -> tuple[Any, ...]:
+def _open_values(item: PortableItem, outer: int | None) -> Row:
+    status = _STATUS[item.status]
     return (
-        item.number,
-        item.id,
-        item.tenant,
-        item.type,
-        item.queue,
-        item.lane,
-        item.priority,
-        item.attempts,
-        item.group,
-        None if item.group == item.number else item.group,
-        item.parent,
-        item.workflow,
-        item.workflow_type,
-        item.key,
-        item.queued_at,
-        item.keep,
-        item.keep_dead,
-        array(item.after) if item.after else None,
-        item.options,
-        item.input,
+        status if item.verdict is None else doomed(status),
+        -item.priority,
+        outer,
+        bool(item.after),
+        item.met if item.status == "blocked" else item.need,
+        sum(item.after.count(name) for name in item.pending),
+        _flags(item),
     )
 
 
-def _open_row(item: PortableItem) -> tuple[Any, ...]:
-    status = _STATUS[item.status]
-    blocked = item.status == "blocked"
+def _done_values(item: PortableItem, outer: int | None) -> Row:
+    keep = item.keep_dead if item.status == "dead" else item.keep
+    assert item.ended_at is not None
     return (
-        item.number,
-        status if item.verdict is None else doomed(status),
-        item.queue,
-        item.tenant,
-        item.type,
-        item.lane,
-        -item.priority,
-        item.place,
-        item.due,
-        item.ready_at,
-        item.deadline,
-        item.attempt,
-        item.failures,
-        item.losses,
-        item.redrives,
-        None if item.group == item.number else item.group,
-        int(bool(item.after)),
-        item.need,
-        item.met if blocked else item.need,
-        sum(item.after.count(name) for name in item.pending),
-        int(item.any_end),
-        item.verdict,
-        item.claimed_at,
-        int(item.contributes),
-        item.started_at,
-        int(item.holds_lane),
-        item.deferrals,
+        _OUTCOME[item.status],
+        # Roots with other members are set right at the end.
+        None if keep is None or outer is not None else item.ended_at + keep,
+        0 if item.unreleased else item.need,
+        item.group if item.failed_group else None,
         _flags(item),
     )
 
@@ -644,50 +618,3 @@ def _open_row(item: PortableItem) -> tuple[Any, ...]:
 def _flags(item: PortableItem) -> int:
     others = item.unread or item.signal_keys or item.chunks or item.progress is not None
     return bool(item.steps) + 2 * item.suspended + 4 * bool(others)
-
-
-def _done_row(item: PortableItem) -> tuple[Any, ...]:
-    keep = item.keep_dead if item.status == "dead" else item.keep
-    alone = item.group == item.number  # roots with other members are set right at the end
-    assert item.ended_at is not None
-    return (
-        item.number,
-        _OUTCOME[item.status],
-        item.reason,
-        item.attempt,
-        item.failures,
-        item.losses,
-        item.redrives,
-        item.due,
-        item.deadline,
-        item.claimed_at,
-        item.ended_at,
-        None if keep is None or not alone else item.ended_at + keep,
-        int(item.contributed),
-        item.worker,
-        item.result,
-        int(item.contributes),
-        item.need,
-        0 if item.unreleased else item.need,
-        int(item.any_end),
-        item.group if item.failed_group else None,
-        item.started_at,
-        item.deferrals,
-        _flags(item),
-    )
-
-
-def _dead_row(item: PortableItem) -> tuple[Any, ...]:
-    release = item.history[-1].release or None if item.history else None
-    return item.number, item.ended_at, item.queue, item.tenant, item.type, item.reason, item.mark, release
-
-
-def _key_row(item: PortableItem) -> tuple[Any, ...]:
-    changed_by = array(item.changed_by) if item.changed_by else None
-    return item.key, item.tenant, item.type, item.number, changed_by
-
-
-def _waiting_row(item: PortableItem) -> tuple[Any, ...]:
-    tolerant = is_tolerant("done" if item.any_end else "success", item.need, item.after)
-    waits = item.status == "blocked" and item.verdict is None
-    return item.number, item.tenant, array(item.after), int(tolerant), array(item.pending) if waits else None
