@@ -145,11 +145,29 @@ def _postgres(url: str, prefix: str, notify: Any) -> Backend:
         raise InputError(
             "PostgreSQL needs its driver: pip install 'treadle[postgres]'", parameters=("backend",)
         ) from error
+    url, durable = _durable_claims(url)
     if isinstance(notify, str):
-        return PostgresBackend(url, schema=prefix, notify=_pubsub(notify, prefix), close_notify=True)
+        pubsub = _pubsub(notify, prefix)
+        return PostgresBackend(url, schema=prefix, durable_claims=durable, notify=pubsub, close_notify=True)
     if not isinstance(notify, bool | None) and not hasattr(notify, "subscribe"):
         raise InputError.of("notify", notify, "must be True, False, a URL or a PubSub")
-    return PostgresBackend(url, schema=prefix, notify=notify)
+    return PostgresBackend(url, schema=prefix, durable_claims=durable, notify=notify)
+
+
+def _durable_claims(url: str) -> tuple[str, bool]:
+    """The URL as the server's driver takes it, and whether it says `durable_claims=1`."""
+    address, _, query = url.partition("?")
+    named = [option.partition("=") for option in query.split("&")]
+    values = {value for name, _, value in named if name == "durable_claims"}
+    if not values:
+        return url, False
+    if values not in ({"0"}, {"1"}):
+        raise InputError(
+            f"{masked(url)!r} cannot be used: durable_claims= is 1 if claims must wait for the disk, else 0",
+            parameters=("backend",),
+        )
+    others = "&".join("".join(option) for option in named if option[0] != "durable_claims")
+    return f"{address}?{others}" if others else address, values == {"1"}
 
 
 def _pubsub(url: str, prefix: str) -> PubSub:

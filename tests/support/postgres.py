@@ -4,6 +4,7 @@ Only the programs of the wheel are used. Its own support for running as root add
 changes the permissions of every directory above it.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -89,9 +90,22 @@ def restart(run: Path, *, crash: bool) -> None:
 def halt(run: Path, *, crash: bool = False) -> None:
     """Stop a server, with or without a crash. Its data stays for `resume`."""
     server = _running(run)
-    if server is not None:
-        server.send_signal(signal.SIGQUIT if crash else signal.SIGINT)
+    if server is not None and crash:
+        _kill(server)
+        for lock in ("postmaster.pid", ".s.PGSQL.5432.lock"):  # they name a zombie, until that is reaped
+            (_data(run) / lock).unlink(missing_ok=True)
+    elif server is not None:
+        server.send_signal(signal.SIGINT)
         wait_until_ended(server)
+
+
+def _kill(server: psutil.Process) -> None:
+    """End all processes of a server by SIGKILL: none of them can write what it has in memory."""
+    for process in (every := [server, *server.children(recursive=True)]):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    for process in every:
+        wait_until_ended(process)
 
 
 def resume(run: Path) -> None:

@@ -71,6 +71,8 @@ class PostgresBackend(
     - `pool_size`: connections of this process, `reserved` of them for settling and heartbeats only.
     - `prepare`: False behind a pooler in transaction mode that cannot handle prepared statements (PgBouncer
       before 1.21): costs two more round trips per call.
+    - `durable_claims`: claims and heartbeats wait for the disk too. If not, a crash of the server may forget
+      the last of them, and what they had handed out runs again.
     - `notify`: wake other processes by NOTIFY (True) or through a `PubSub` of `treadle.ports`. With False or
       None everything works, a poll later. `close_notify`: close that PubSub together with the backend.
     - `listen_url`: where to LISTEN, if not at `url`: a pooler in transaction mode cannot.
@@ -93,6 +95,7 @@ class PostgresBackend(
         pool_size: int = POOL_SIZE,
         reserved: int = RESERVED,
         prepare: bool = True,
+        durable_claims: bool = False,
         notify: bool | PubSub | None = True,
         close_notify: bool = False,
         listen_url: str | None = None,
@@ -103,7 +106,9 @@ class PostgresBackend(
     ) -> None:
         self._address = Address(url)
         self._schema = PostgresSchema(schema, schema_owner)
-        super().__init__(PostgresCalls(self._schema, prepare=prepare, patience=patience))
+        super().__init__(
+            PostgresCalls(self._schema, prepare=prepare, patience=patience, durable_claims=durable_claims)
+        )
         self.apply_schema = apply_schema
         self._takes_newer_schema = False
         """A worker that has the store open during a migration must still get its heartbeats through."""
@@ -139,6 +144,7 @@ class PostgresBackend(
             pool_size=1,
             reserved=0,
             prepare=prepare,
+            durable_claims=durable_claims,
             patience=patience,
             connect_timeout=connect_timeout,
             statement_timeout=statement_timeout,

@@ -10,13 +10,12 @@ import msgspec
 from treadle.item import AvoidedLane, Claim, Demand, Lease
 
 from .columns import INNER_SEPARATOR, names, numbers
-from .connection import PostgresVerbs
+from .connection import PostgresVerbs, leasing
 from .fairness import PostgresFairness
-from .statements import statement
 from .workers import lease_of
 
 _NO_LANES: Final[frozenset[AvoidedLane]] = frozenset()
-CLAIM: Final = statement("claim", "claim")
+CLAIM: Final = leasing("claim", "claim")
 
 
 class PostgresClaim(PostgresVerbs):
@@ -24,7 +23,12 @@ class PostgresClaim(PostgresVerbs):
         fairness = demand.fairness if isinstance(demand.fairness, PostgresFairness) else PostgresFairness()
         queue, *others = fairness.last_served(demand.limit)
         rows = await self._calls.rows(
-            CLAIM, *_demanded(demand), queue, *map(_listed, others), demand.orders, repeatable=False
+            CLAIM[self._calls.durable_claims],
+            *_demanded(demand),
+            queue,
+            *map(_listed, others),
+            demand.orders,
+            repeatable=False,
         )
         if not rows:
             return Claim(alive=False)

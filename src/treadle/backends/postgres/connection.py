@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -33,6 +33,7 @@ from .errors import (
 )
 from .pool import PostgresPool
 from .schema import Connection, PostgresSchema, refusal
+from .statements import statement, text
 
 Record: TypeAlias = asyncpg.Record
 
@@ -53,10 +54,13 @@ class AnswerRow(Protocol):
 class PostgresCalls:
     """Carries out statements while the backend is open."""
 
-    def __init__(self, schema: PostgresSchema, *, prepare: bool, patience: float) -> None:
+    def __init__(
+        self, schema: PostgresSchema, *, prepare: bool, patience: float, durable_claims: bool = False
+    ) -> None:
         self.schema = schema
         self.prepare = prepare
         self.patience = patience
+        self.durable_claims = durable_claims
         self.store_identity = ""
         """Tells this store from that of another database. Known while the backend is open."""
         self.wake_channel: str | None = None
@@ -223,6 +227,19 @@ class ConnectionCalls(PostgresCalls):
     ) -> list[Record]:
         async with self._connection.transaction():
             return await self.on(self._connection, sql, arguments, within)
+
+
+def leasing(file: str, name: str) -> Mapping[bool, str]:
+    """A statement that grants or renews leases, by whether its commit waits for the disk (`durable_claims`).
+
+    It need not. A crash of the server forgets the end of its log. A submit or a settlement that was answered
+    has taken all before it to the disk. So only leases that came after it are forgotten, and are lost, as if
+    their workers had died. Their tokens are never handed out again: see tokens.sql.
+    """
+    return {
+        False: statement(file, name, unflushed=text("connection", "unflushed")),
+        True: statement(file, name, unflushed=""),
+    }
 
 
 class PostgresVerbs:

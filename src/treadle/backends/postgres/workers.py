@@ -9,11 +9,11 @@ from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.worker_info import decode_worker_info
 
 from .columns import LOSSES, SETTLED, VERDICTS
-from .connection import PostgresVerbs, Record
-from .statements import statement, statements
+from .connection import PostgresVerbs, Record, leasing
+from .statements import statements
 
-BEAT: Final = statement("workers", "beat")
-RENEW: Final = statement("workers", "renew")
+BEAT: Final = leasing("workers", "beat")
+RENEW: Final = leasing("workers", "renew")
 _sql = statements("workers")
 
 FIRST_FIELDS: Final = Lease.__struct_fields__.index("deferrals")
@@ -21,12 +21,13 @@ FIRST_FIELDS: Final = Lease.__struct_fields__.index("deferrals")
 
 class PostgresWorkers(PostgresVerbs):
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
+        durable = self._calls.durable_claims
         if not beat.registers:
-            known = await self._calls.value(RENEW, beat.worker, beat.lease, beat.info, vital=True)
+            known = await self._calls.value(RENEW[durable], beat.worker, beat.lease, beat.info, vital=True)
             return HeartbeatReply(fresh=not known)
         held = beat.held
         record = await self._calls.row(
-            BEAT,
+            BEAT[durable],
             beat.worker,
             beat.lease,
             beat.types,

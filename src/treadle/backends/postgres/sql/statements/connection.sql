@@ -11,6 +11,11 @@ select null::smallint[], null::int[], null::bigint[], null::float8[], null::text
 -- :name commit
 commit
 
+-- The commit of a statement with this in its FROM waits neither for the disk nor for replicas. It is for its transaction only:
+-- a pooler may give the connection to others.
+-- :name unflushed
+pg_catalog.set_config('synchronous_commit', 'off', true) unflushed,
+
 -- As `discard all`, but prepared statements stay. The settings that the driver sent when it connected are what
 -- `reset all` goes back to. The role first: another one may not be allowed the rest.
 -- :name reset_session

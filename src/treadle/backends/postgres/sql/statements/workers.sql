@@ -1,10 +1,10 @@
 -- :name beat
-select * from treadle.beat(
+select b.* from {unflushed} treadle.beat(
   :worker, :lease, :types::text[], :keep_types, :no::bigint[], :token::bigint[], :tenant::text[],
-  :info::bytea, :release)
+  :info::bytea, :release) b
 
 -- :name renew
-select treadle.renew(:worker, :lease, :info::bytea)
+select r.known from {unflushed} treadle.renew(:worker, :lease, :info::bytea) r(known)
 
 -- :name drain
 update treadle.worker set drain = true where id = :worker and not gone returning id
