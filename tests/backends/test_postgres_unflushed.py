@@ -18,6 +18,8 @@ from treadle.testing.contract.build import apply, claim, items, settle, start, s
 
 SLOW_TO_WRITE = {"synchronous_commit": "on", "wal_writer_delay": "10s", "wal_writer_flush_after": "1GB"}
 """What no commit has waited for is written after ten seconds."""
+MANY = 50
+"""More tokens than the server takes from a sequence at once (32): without a random part some would repeat."""
 UNWRITTEN = "select pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()"
 
 
@@ -75,9 +77,9 @@ async def running(backend: PostgresBackend) -> int:
 @pytest.mark.parametrize("prepare", [True, False], ids=["prepared", "as for a pooler"])
 async def test_what_a_killed_server_has_forgotten_is_claimed_again(server: Server, prepare: bool) -> None:
     """With other tokens. The first worker's outcomes are refused, and nothing ends twice."""
-    async with with_items(server.url, 50, prepare=prepare) as backend:
+    async with with_items(server.url, MANY, prepare=prepare) as backend:
         first = await claim(backend, worker="a")
-        assert len(first) == 50
+        assert len(first) == MANY
         assert await is_unwritten(server.url)
         await server.kill()
         assert await running(backend) == 0
@@ -94,19 +96,19 @@ async def test_what_a_killed_server_has_forgotten_is_claimed_again(server: Serve
 
 
 async def test_a_settlement_takes_all_claims_before_it_to_the_disk(server: Server) -> None:
-    async with with_items(server.url, 50) as backend:
+    async with with_items(server.url, MANY) as backend:
         done, *others = await claim(backend)
         await apply(backend, succeed(done))
         assert not await is_unwritten(server.url)
         await server.kill()
-        assert await running(backend) == 49
+        assert await running(backend) == MANY - 1
         await apply(backend, *map(succeed, others))
 
 
 @pytest.mark.parametrize("by", ["option", "url"])
 async def test_claims_that_must_survive_wait_for_the_disk(server: Server, by: str) -> None:
     """Heartbeats too."""
-    async with with_items(server.url, 50) as backend:
+    async with with_items(server.url, MANY) as backend:
         other: Any = (
             PostgresBackend(server.url, durable_claims=True)
             if by == "option"
@@ -117,7 +119,7 @@ async def test_claims_that_must_survive_wait_for_the_disk(server: Server, by: st
         assert not await is_unwritten(server.url)
         await other.close()
         await server.kill()
-        assert await running(backend) == 50
+        assert await running(backend) == MANY
         await apply(backend, *map(succeed, leases))
 
 

@@ -57,7 +57,7 @@ def store(run_directory: Path) -> Iterator[PostgresStore]:
     """A server that only this test uses, because it is restarted."""
     home = run_directory / f"{OWN}chaos"
     home.mkdir(mode=0o755)
-    url = postgres.start(home, forgetful=False)
+    url = postgres.start(home, forgetful=False, settings={"wal_writer_delay": "10s"})  # it loses claims
     try:
         yield PostgresStore(url, home)
     finally:

@@ -17,6 +17,7 @@ from tests.support.rollback import Restore, copy_of
 from tests.support.sqlite import empty_store
 from treadle import Context, Result, Treadle, work
 from treadle.backend import Backend
+from treadle.testing.contract.build import apply, beat, claim, items, settle, submit, succeed
 
 pytestmark = pytest.mark.every_store
 
@@ -138,6 +139,24 @@ async def test_what_was_folded_from_a_forgotten_value_is_folded_again(
     assert await value_of(first) == ["x1"]
     await parts.let_go(first, "x3", "x4")
     assert await value_of(first) == ["x1", "x3", "x4"]
+
+
+async def test_tokens_of_forgotten_claims_are_not_given_again(place: Place, stack: AsyncExitStack) -> None:
+    """So nothing ends by a claim that the store has forgotten."""
+    app = place.app()
+    await app.connect()
+    stack.push_async_callback(app.stop)
+    await submit(app.backend, *items(50))
+    await beat(app.backend)
+    restore = await place.copy()
+    forgotten = await claim(app.backend)
+    await restore()
+    leases = await claim(app.backend)
+    assert {lease.id for lease in leases} == {lease.id for lease in forgotten}
+    assert not {lease.token for lease in leases} & {lease.token for lease in forgotten}
+    late = await settle(app.backend, *map(succeed, forgotten))
+    assert {outcome.verb for outcome in late.outcomes} == {"stale"}
+    await apply(app.backend, *map(succeed, leases))
 
 
 async def test_a_forgotten_schedule_fires_on(place: Place, stack: AsyncExitStack) -> None:

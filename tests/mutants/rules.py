@@ -8,9 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.mutants.kit import Patch, mutant
-from treadle.backends.postgres import PostgresBackend, pool, wakeups
+from treadle.backends.postgres import PostgresBackend, pool, schema_sql, wakeups
 from treadle.backends.postgres import backend as postgres_backend
+from treadle.backends.postgres import settle as postgres_settle
 from treadle.backends.postgres.link import LinkWatch
+from treadle.backends.postgres.schema import PostgresSchema
+from treadle.backends.postgres.statements import text
 from treadle.backends.sqlite import process_directory
 from treadle.base import loop_mark
 from treadle.codec import collisions
@@ -92,6 +95,24 @@ def left_untold(patch: Patch) -> None:
         return replace(await real(self, demand), left=())
 
     patch(PostgresBackend, "claim", claim)
+
+
+UNFLUSHED = "tests/backends/test_postgres_unflushed.py"
+
+
+@mutant("tokens of PostgreSQL have no random part", tests=UNFLUSHED)
+def tokens_of_postgres_in_a_row(patch: Patch) -> None:
+    real = PostgresSchema.sql
+    random = "floor(random() * 16777216)::bigint"
+    assert random in schema_sql()
+    patch(PostgresSchema, "sql", lambda self, text: real(self, text).replace(random, "0"))
+
+
+@mutant("a settlement on PostgreSQL does not wait for the disk", tests=UNFLUSHED)
+def settlements_unflushed(patch: Patch) -> None:
+    real = postgres_settle.SETTLE
+    unflushed = f"from {text('connection', 'unflushed')} treadle.settle("
+    patch(postgres_settle, "SETTLE", real.replace("from treadle.settle(", unflushed))
 
 
 @mutant("an item may wait for one that is gone", tests="tests/engine/test_dependencies.py")

@@ -54,6 +54,11 @@ def token_reuse(patch: Patch) -> None:
     plant(patch, transitions, real, lambda many, bits: real(many, bits) if next(calls) % 7 else 0)
 
 
+@mutant("tokens have no random part", tests="tests/simulation/test_forgetful.py")
+def tokens_in_a_row(patch: Patch) -> None:
+    plant(patch, transitions, settlement.token_step, lambda many, bits: many)
+
+
 @mutant("a repeated settlement with its own token is refused as stale")
 def again_is_stale(patch: Patch) -> None:
     real = settle.why_lost

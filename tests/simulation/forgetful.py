@@ -7,6 +7,10 @@ reference expects is not true any more. What must be true at the end is:
 | F2 | all permits are returned |
 | F3 | the tables agree with a recount |
 | F4 | if nothing else goes wrong, F1 holds for each lease within two leases of the worker |
+
+A store whose claims and heartbeats do not wait for its disk forgets only those if it crashes. Then also:
+
+| F5 | no token is handed out twice, and nothing ends by a lease that is forgotten |
 """
 
 from __future__ import annotations
@@ -72,12 +76,19 @@ def _deepcopy_count(count: Any, memo: dict[int, Any]) -> Any:
     return itertools.count(int(repr(count).removeprefix("count(").removesuffix(")")))
 
 
+READS = frozenset({"get", "ended", "unknown_leases"})
+
+
 class BlindChecker(Checker):
-    """Counts the steps, and checks none."""
+    """Counts the steps, and checks none. `stepped` is called after each."""
+
+    stepped: Callable[..., None] | None = None
 
     def check_step(self, verb: str, now: float, *args: Any) -> None:
         self.steps += 1
         self.calls[verb] += 1
+        if self.stepped is not None:
+            self.stepped(verb, *args)
 
     def guard(self, check: Callable[..., None], *args: Any) -> None:
         pass
@@ -103,13 +114,12 @@ class ForgetfulSimulation(Simulation):
         self._is_calm = self.faults.reliable and not self.plan.has("pause", "jump_clock", "kill", "poison")
 
     async def _run(self) -> None:
-        going_back = asyncio.ensure_future(self._go_back())
+        self._going_back = asyncio.ensure_future(self._go_back())
         looking = asyncio.ensure_future(self._look())
         try:
             await super()._run()
-            going_back.result()
         finally:
-            going_back.cancel()
+            self._going_back.cancel()
             looking.cancel()
 
     async def _go_back(self) -> None:
@@ -117,9 +127,12 @@ class ForgetfulSimulation(Simulation):
             await asyncio.sleep(max(0.0, at - by - self.loop.now))
             earlier = self._copy()
             await asyncio.sleep(by)
-            self.store.store.cut_all()
-            self.store.store = earlier
-            self.checker.note(f"the store has forgotten the last {by:.3f} s")
+            self._put_back(earlier, f"the store has forgotten the last {by:.3f} s")
+
+    def _put_back(self, earlier: Any, note: str) -> None:
+        self.store.store.cut_all()
+        self.store.store = earlier
+        self.checker.note(note)
 
     def _copy(self) -> Any:
         with deep_structs():
@@ -168,6 +181,7 @@ class ForgetfulSimulation(Simulation):
             await self._start_worker(kind, restricted=False)
         if running:
             await asyncio.wait(running, timeout=120)
+        await self._going_back
         await self.store.drop_schedule("beat")
         await self._check_everything_ends()
         await self._check_handlers_end()
@@ -228,3 +242,67 @@ class ForgetfulSimulation(Simulation):
             if self.loop.now > deadline:
                 raise Violation(f"nothing runs, and permits are held: {dict(held)}")
             await asyncio.sleep(1)
+
+
+class CrashingSimulation(ForgetfulSimulation):
+    """The plan of a seed, on a store that crashes: it forgets the claims and heartbeats since its last other
+    change."""
+
+    def __init__(self, seed: int, without: frozenset[Any] = frozenset()) -> None:
+        super().__init__(seed, without)
+        assert isinstance(self.checker, BlindChecker)
+        self.checker.stepped = self._stepped
+        self._earlier: Any = None
+        """What is on the disk, while it is about to crash."""
+        self._may_crash = asyncio.Event()
+        self._unwritten: set[int] = set()
+        """The tokens that only the store's memory has, while it is about to crash."""
+        self._handed_out: set[int] = set()
+        self.voided: set[int] = set()
+        """The tokens that it has forgotten."""
+
+    async def _go_back(self) -> None:
+        for at, by in self.forgettings:
+            await asyncio.sleep(max(0.0, at - by - self.loop.now))
+            self._earlier = self._copy()
+            while self._earlier is not None and not self._finishing:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._may_crash.wait(), 1)
+                await asyncio.sleep(by / 10)
+                if self._unwritten:
+                    self._crash()
+        self._earlier = None
+
+    def _crash(self) -> None:
+        self.voided |= self._unwritten
+        self._put_back(self._earlier, f"the store has forgotten {len(self._unwritten)} leases")
+        self._earlier = None
+        self._on_disk()
+
+    def _on_disk(self) -> None:
+        self._unwritten.clear()
+        self._may_crash.clear()
+
+    def _stepped(self, verb: str, *args: Any) -> None:
+        """F5, and what the disk has."""
+        if verb == "claim":
+            self._hand_out([lease.token for lease in args[1].leases])
+        elif verb == "submit":
+            answers = [each for answer in args[1] if isinstance(answer, tuple) for each in answer]
+            self._hand_out([each.lease.token for each in answers if each.lease and not each.existing])
+        elif verb == "settle":
+            applied = zip(args[0], args[1].outcomes, strict=True)
+            ended = {one.lease.token for one, outcome in applied if outcome.verb == "applied"}
+            if forgotten := ended & self.voided:
+                self._report(f"{forgotten} have settled, and the store has forgotten them")
+        if self._earlier is not None and verb not in READS | {"claim", "beat"}:
+            self._earlier = self._copy()
+            self._on_disk()
+
+    def _hand_out(self, tokens: list[int]) -> None:
+        if again := self._handed_out.intersection(tokens):
+            self._report(f"tokens are handed out twice: {again}")
+        self._handed_out.update(tokens)
+        if self._earlier is not None and tokens:
+            self._unwritten.update(tokens)
+            self._may_crash.set()

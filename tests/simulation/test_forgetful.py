@@ -1,4 +1,4 @@
-"""Seeds of the simulator on a store that forgets its last steps."""
+"""Seeds of the simulator on a store that forgets its last steps, or its last claims."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulation.forgetful import ForgetfulSimulation
+from tests.simulation.forgetful import CrashingSimulation, ForgetfulSimulation
 
 FEW = (*range(8), 46, 66)
 """The first seeds, and those that find planted bugs (`make mutants`)."""
@@ -21,23 +21,30 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def run_seed(seed: int) -> None:
-    simulation = ForgetfulSimulation(seed)
+def run_seed(simulation: ForgetfulSimulation) -> None:
     try:
         simulation.run()
     except Exception as error:  # noqa: BLE001  any error is reported
         timeline = "\n".join(simulation.checker.timeline)
-        pytest.fail(f"{timeline}\nseed {seed}: {type(error).__name__}: {error}", pytrace=False)
+        pytest.fail(f"{timeline}\nseed {simulation.seed}: {type(error).__name__}: {error}", pytrace=False)
 
 
 @pytest.mark.parametrize("seed", FEW)
 def test_a_fleet_recovers_from_a_store_that_forgets(seed: int) -> None:
-    run_seed(seed)
+    run_seed(ForgetfulSimulation(seed))
+
+
+@pytest.mark.parametrize("seed", (*range(1, 6), *range(7, 10)))
+def test_a_fleet_recovers_from_a_store_that_forgets_claims(seed: int) -> None:
+    simulation = CrashingSimulation(seed)
+    run_seed(simulation)
+    assert simulation.voided
 
 
 @pytest.mark.another_seed
-@pytest.mark.parametrize("first", range(0, 100, 25))
+@pytest.mark.parametrize("first", range(0, 100, 10))
 @pytest.mark.timeout(180)
 def test_a_fleet_recovers_from_a_store_that_forgets_in_many_seeds(first: int) -> None:
-    for seed in range(first, first + 25):
-        run_seed(seed)
+    for seed in range(first, first + 10):
+        run_seed(ForgetfulSimulation(seed))
+        run_seed(CrashingSimulation(seed))
