@@ -7,7 +7,8 @@ at once for speed. There each *request* (a Submission, a Settlement) is atomic o
 request changes nothing for the others. Concurrent calls behave as if they ran one after the other.
 
 **Durable when answered.** What a call has answered survives a crash of the process and, where the backend
-says so, of the machine.
+says so, of the machine. Claims and heartbeats need not survive a crash of the store, if all that they changed
+is forgotten together, nothing else is, and no token is ever handed out again: their items are lost leases.
 
 **Unknown until answered.** If a call raises `StoreUnavailable` or is cancelled, it may or may not have
 happened. `submit`, `settle`, `record`, `beat`, `claim_key` and `fire` can be repeated with the same
