@@ -78,14 +78,16 @@ class Fleet:
                     until = min(start + 10_000, self._count)
                     await client.enqueue_many([noop(i) for i in range(start, until)])
             running = [await _Child.start("drain", url) for _ in range(processes)]
-            server = await _server(url) if self._kind in SHARED else None
-            before = 0.0 if server is None else _used(server)
+            server = await server_of(url) if self._kind in SHARED else None
+            before = 0.0 if server is None else used_by(server)
             for child in running:
                 child.go()
             reports = [await child.report() for child in running]
             if processes == 1:
                 self._cpu["worker"] = sum(report["cpu"] for report in reports) / self._count * 1e6
-                self._cpu["server"] = 0.0 if server is None else (_used(server) - before) / self._count * 1e6
+                self._cpu["server"] = (
+                    0.0 if server is None else (used_by(server) - before) / self._count * 1e6
+                )
             assert sum(report["items"] for report in reports) == self._count
             taken = max(report["end"] for report in reports) - min(report["begin"] for report in reports)
             return self._count / taken
@@ -132,7 +134,7 @@ async def fleet(stores: Stores, kinds: tuple[str, ...], count: int, times: int) 
 # -- the server's share ------------------------------------------------------------------------------------
 
 
-async def _server(url: str) -> psutil.Process:
+async def server_of(url: str) -> psutil.Process:
     """The postmaster, or the Valkey server."""
     if url.startswith("redis"):
         return psutil.Process(server_pid(url))
@@ -147,11 +149,11 @@ async def _server(url: str) -> psutil.Process:
     return parent
 
 
-def _used(server: psutil.Process) -> float:
+def used_by(process: psutil.Process) -> float:
     """The CPU seconds of a process and all its children, including those that have ended."""
-    own = server.cpu_times()
+    own = process.cpu_times()
     used = own.user + own.system + own.children_user + own.children_system
-    for child in server.children(recursive=True):
+    for child in process.children(recursive=True):
         try:
             times = child.cpu_times()
         except psutil.NoSuchProcess:

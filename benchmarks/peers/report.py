@@ -20,6 +20,8 @@ CASES = {
     "bulk": "\nbulk",
     "drain, 1 process": "\ndrain",
     "drain, 2 processes": "drain\nby 2",
+    "CPU, worker": "CPU\nworker",
+    "CPU, server": "CPU\nserver",
     "latency, p50": "\np50",
     "latency, p99": "\np99",
     "awaited": "await-\ned",
@@ -45,7 +47,9 @@ def figures(found: Found) -> Table:
     def cells(kind: str, peer: str) -> list[str]:
         return [_figure(found[kind][peer].get(case)) for case in CASES]
 
-    return _table("jobs per second, milliseconds of latency: median and spread", found, cells)
+    return _table(
+        "jobs per second, microseconds of CPU, milliseconds of latency: median and spread", found, cells
+    )
 
 
 def _table(title: str, found: Found, cells: Callable[[str, str], list[str] | None]) -> Table:
@@ -65,7 +69,7 @@ def _table(title: str, found: Found, cells: Callable[[str, str], list[str] | Non
 def _ratio(case: str, ours: Sequence[float] | None, theirs: Sequence[float] | None) -> str:
     if not ours or not theirs:
         return "-"
-    return shown(ratio(theirs, ours) if case.startswith("latency") else ratio(ours, theirs))
+    return shown(ratio(theirs, ours) if case.startswith(("latency", "CPU")) else ratio(ours, theirs))
 
 
 def _figure(values: Sequence[float] | None) -> str:

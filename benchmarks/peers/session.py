@@ -18,6 +18,9 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
+import psutil
+
+from benchmarks.fleet import server_of, used_by
 from benchmarks.measure import Stopwatch, percentile
 from benchmarks.peers import shared, store
 from benchmarks.peers.workers import load, run, workers
@@ -71,7 +74,7 @@ class Session:
                 await self._case("awaited, one process", self.awaited)
         await self._submitting()
         async with workers(self._peer, 1):
-            await self._case("drain, 1 process", self.drained)
+            await self._case("drain, 1 process", self.drained_by_one)
         await self._fill(1.5 * DRAINING)
         async with workers(self._peer, 2):
             await self._case("drain, 2 processes", lambda: self.drained(2))
@@ -145,6 +148,21 @@ class Session:
         if processes > 1 and len(_firsts(ran)) < processes:
             raise RuntimeError("all ran in one process")
         return sum(when >= begun for when, _ in ran) / (ended - begun)
+
+    async def drained_by_one(self) -> float:
+        """Also tells the processor time per item of the worker and of the server, from the first start on."""
+        await self._ran(1)
+        server = await server_of(shared.URL) if shared.URL.startswith(("postgres", "redis")) else None
+        parts = {"CPU, worker": psutil.Process(), "CPU, server": server}
+        begun = {name: used_by(part) for name, part in parts.items() if part is not None}
+        count = self._waiting - shared.count()
+        own = time.process_time()
+        rate = await self.drained()
+        own = time.process_time() - own
+        used = {name: used_by(parts[name]) - before for name, before in begun.items()}
+        used["CPU, worker"] -= own
+        _tell({name: seconds / count * 1e6 for name, seconds in used.items()})
+        return rate
 
     async def _ran(self, count: int, pause: float = 0.005) -> None:
         seen, last = 0, time.monotonic()
