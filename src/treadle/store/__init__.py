@@ -9,7 +9,7 @@ store.
     rules/listing               filter, plan and cursor of a list
     rules/repair, watching      what a requeue opens again; what operators read
     rules/records               audit entries; statistics by minute, quarter and hour
-    portable, portable_rows     all that a store holds, as records in one form; files of them; rows of databases
+    portable, portable_rows     all that a store holds, as records of one form; files of them; rows of them
     fleet                       who is alive, who claims items, who serves what
     wakeups, listening          wake-ups, and publish/subscribe for them; the connection on which they arrive
     outage                      the store is away: log it once for all loops
