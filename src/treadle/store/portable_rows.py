@@ -102,7 +102,7 @@ def outer_number(item: PortableItem) -> int | None:
     return None if item.group == item.number else item.group
 
 
-class Values(NamedTuple):
+class RowValues(NamedTuple):
     """How a database stores values that have no form of their own in SQL."""
 
     ids: Callable[[Sequence[str]], object]
@@ -116,7 +116,7 @@ class Values(NamedTuple):
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def record_of(kind: type[Portable], row: Iterable[Any], values: Values) -> Any:
+def record_of(kind: type[Portable], row: Iterable[Any], values: RowValues) -> Any:
     """The record of a row of one of `READ`."""
     if kind is PortableStat:
         step, at, type, queue, *counts, wait, run = row
@@ -145,7 +145,7 @@ def by_item(rows: Iterable[Iterable[Any]]) -> defaultdict[int, list[Row]]:
     return found
 
 
-def recorded(read: Mapping[str, Iterable[Iterable[Any]]], values: Values) -> dict[int, dict[str, Any]]:
+def recorded(read: Mapping[str, Iterable[Iterable[Any]]], values: RowValues) -> dict[int, dict[str, Any]]:
     """Fields for what items have recorded, from the rows of these statements, each of which begins with the
     number of its item."""
     found: defaultdict[int, dict[str, Any]] = defaultdict(dict)
@@ -163,7 +163,7 @@ def recorded(read: Mapping[str, Iterable[Iterable[Any]]], values: Values) -> dic
     return found
 
 
-def _step(row: Row, values: Values) -> PortableStep:
+def _step(row: Row, values: RowValues) -> PortableStep:
     name, kind, value, took, undo, signal, over, *others = row
     return PortableStep(name, values.read_kind(kind), value, took, undo, signal or "", bool(over), *others)
 
@@ -171,7 +171,7 @@ def _step(row: Row, values: Values) -> PortableStep:
 # ---------------------------------------------------------------------------------------------------- writing
 
 
-def add_recorded(item: PortableItem, values: Values, rows: Rows) -> None:
+def add_recorded(item: PortableItem, values: RowValues, rows: Rows) -> None:
     """Add the rows of what an item has recorded, and of its history."""
     no = item.number
     for place, one in enumerate(item.history, 1):
@@ -188,7 +188,7 @@ def add_recorded(item: PortableItem, values: Values, rows: Rows) -> None:
     rows["log"] += [(no, token, 0.0, log) for token, log in enumerate(item.logs, 1)]
 
 
-def add_other(record: AnyRecord, values: Values, rows: Rows) -> None:
+def add_other(record: AnyRecord, values: RowValues, rows: Rows) -> None:
     """Add the row of a record that is no item."""
     match record:
         case Head() | PortableItem():

@@ -38,7 +38,7 @@ from treadle.store.portable_rows import (
     READ,
     Row,
     Rows,
-    Values,
+    RowValues,
     add_other,
     add_recorded,
     columns,
@@ -72,7 +72,7 @@ def _histogram(counts: Sequence[int]) -> Decimal:
     return Decimal(encoded_counts(counts))
 
 
-_VALUES: Final = Values(
+_VALUES: Final = RowValues(
     ids=list,
     read_ids=tuple,
     histogram=_histogram,

@@ -41,7 +41,7 @@ from treadle.store.portable_rows import (
     AS_OF_NOW,
     READ,
     Rows,
-    Values,
+    RowValues,
     add_other,
     add_recorded,
     columns,
@@ -71,7 +71,7 @@ def _as_it_is(kind: StepKind) -> StepKind:
     return kind
 
 
-_VALUES: Final = Values(
+_VALUES: Final = RowValues(
     ids=array,
     read_ids=decode_ids,
     histogram=encode_histogram,
