@@ -152,14 +152,14 @@ class Session:
     async def drained_by_one(self) -> float:
         """Also tells the processor time per item of the worker and of the server, from the first start on."""
         await self._ran(1)
-        server = await server_of(shared.URL) if shared.URL.startswith(("postgres", "redis")) else None
-        parts = {"CPU, worker": psutil.Process(), "CPU, server": server}
-        begun = {name: used_by(part) for name, part in parts.items() if part is not None}
-        count = self._waiting - shared.count()
-        own = time.process_time()
+        parts = {"CPU, worker": psutil.Process()}
+        if shared.URL.startswith(("postgres", "redis")):
+            parts["CPU, server"] = await server_of(shared.URL)
+        begun = {name: used_by(part) for name, part in parts.items()}
+        count, own = self._waiting - shared.count(), time.process_time()
         rate = await self.drained()
         own = time.process_time() - own
-        used = {name: used_by(parts[name]) - before for name, before in begun.items()}
+        used = {name: used_by(part) - begun[name] for name, part in parts.items()}
         used["CPU, worker"] -= own
         _tell({name: seconds / count * 1e6 for name, seconds in used.items()})
         return rate

@@ -34,7 +34,7 @@ def test_a_fleet_recovers_from_a_store_that_forgets(seed: int) -> None:
     run_seed(ForgetfulSimulation(seed))
 
 
-@pytest.mark.parametrize("seed", (*range(1, 6), *range(7, 10)))
+@pytest.mark.parametrize("seed", [*range(1, 6), *range(7, 10)])
 def test_a_fleet_recovers_from_a_store_that_forgets_claims(seed: int) -> None:
     simulation = CrashingSimulation(seed)
     run_seed(simulation)
