@@ -98,7 +98,14 @@ def test_a_test_that_starts_a_process_without_saying_so_fails(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("processes")
 def test_a_test_that_takes_too_long_fails_the_run(tmp_path: Path) -> None:
-    done = run_one(tmp_path, "import time\ndef test_it(): time.sleep(1.1)")
+    busy = """
+import time
+def test_it():
+    until = time.process_time() + 1.1
+    while time.process_time() < until:
+        pass
+"""
+    done = run_one(tmp_path, busy)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 passed" in done.stdout
     assert re.search(r"test_it\.py::test_it took 1\.\d s, and 1 s are allowed \(tests/budget", done.stdout)
@@ -133,7 +140,7 @@ def run_one(directory: Path, test: str, *options: str) -> subprocess.CompletedPr
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=250,
     )
 
 
@@ -151,9 +158,34 @@ def test_time_without_a_core_does_not_count(tmp_path: Path, monkeypatch: pytest.
     test: Any = Fake()
     for nanoseconds, overruns in ((0, 1), (2_500_000_000, 1)):
         waited.write_text("0 0 0")
-        budget = Budget(tmp_path)
+        budget = Budget(tmp_path, jobs=2)
         with budget.measured(test):
             waited.write_text(f"0 {nanoseconds} 0")
+        assert len(budget.overruns()) == overruns
+
+
+def test_time_in_which_others_had_all_cores_does_not_count_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of the test waited for a core, and the test for the process."""
+    cores = tmp_path / "stat"
+    monkeypatch.setattr("tests.support.budget.CORES", cores)
+    monkeypatch.setattr("tests.support.budget.THREADS", tmp_path / "none")
+    monkeypatch.setattr("time.monotonic", ticking(3.0))
+    monkeypatch.setenv("TREADLE_TEST_CHOICE", "test")
+    test: Any = Fake()
+    for is_free, is_alone, overruns in (
+        (True, False, 1),
+        (False, False, 2),
+        (False, True, 0),
+        (True, True, 1),
+    ):
+        cores.write_text("cpu  9 0 9 0 0 0\n")
+        budget = Budget(tmp_path, jobs=2)
+        if is_alone:
+            budget.measure_again()
+        with budget.measured(test):
+            cores.write_text(f"cpu  9 0 9 {is_free * 400} 0 0\n")
         assert len(budget.overruns()) == overruns
 
 
