@@ -1,7 +1,8 @@
 """A worker process that obeys orders: `python -m tests.engine.ordered_worker URL FILE`.
 
 It appends a line to the file whenever a handler begins: when, its type and what it was given. Its handlers
-wait, so four workers leave the cores free: an order must not come late only because these are full.
+wait, and few run at once. So four workers leave the cores free: an order must not come late only because
+these are full.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from treadle.doers import balanced, concurrency, rate_limited
 
 TAKES = 0.1
 """Seconds that a handler takes."""
-AT_ONCE = 8
+AT_ONCE = 2
 """How many items of a type without a doer run at once in a worker."""
 FILE = sys.argv[2] if len(sys.argv) > 2 else ""
 
@@ -33,13 +34,13 @@ async def free(n: int) -> None:
     await asyncio.sleep(TAKES)
 
 
-@work(name="rated", doer=rate_limited(200, 1.0))
+@work(name="rated", doer=rate_limited(50, 1.0))
 async def rated(n: int) -> None:
     note("rated", n)
     await asyncio.sleep(TAKES)
 
 
-@work(name="slotted", doer=concurrency(20))
+@work(name="slotted", doer=concurrency(5))
 async def slotted(n: int) -> None:
     note("slotted", n)
     await asyncio.sleep(TAKES)
