@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -20,6 +20,7 @@ from tests.backends.random_calls import RandomCalls
 from tests.backends.redis_store import RedisSubject
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url  # noqa: F401
 from tests.backends.test_sqlite import FileSubject
+from tests.cli.forks import common_server
 from treadle.backend import Backend
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres import moving as postgres_moving
@@ -142,18 +143,10 @@ def store(url: str) -> Backend:
 
 
 async def program(*arguments: object) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        PROGRAM,
-        *map(str, arguments),
-        cwd=PROGRAM.parents[2],
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    code = process.returncode or 0
-    assert code in (0, -signal.SIGKILL), err.decode()
-    return code, out.decode()
+    command = ["python", str(PROGRAM), *map(str, arguments)]
+    done = await asyncio.to_thread(common_server().run, command, PROGRAM.parents[2], os.environ, timeout=60)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode, done.stdout
 
 
 class Submitter:
