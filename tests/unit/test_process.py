@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.unit import process_handlers as handlers
+from treadle.engine.run import process_pool
 from treadle.engine.run.process_pool import ProcessNotStarted, ProcessPool
 from treadle.errors import (
     Abort,
@@ -248,6 +249,30 @@ async def test_a_pool_closed_while_its_child_starts_leaves_no_process(children: 
     call = asyncio.ensure_future(pool.run(handlers.add, (1, 2)))
     await asyncio.sleep(0)
     await pool.close()
+    with pytest.raises(ProcessDied):
+        await call
+    assert children() == []
+
+
+@pytest.mark.usefixtures("processes")
+async def test_a_pool_closed_while_its_child_starts_slowly_leaves_no_process(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a start takes seconds."""
+    starting = BaseProcess.start
+
+    def start(self: BaseProcess) -> None:
+        time.sleep(0.3)
+        starting(self)
+
+    monkeypatch.setattr(BaseProcess, "start", start)
+    monkeypatch.setattr(process_pool, "END_WAIT", 0.01)
+    pool = ProcessPool(1)
+    call = asyncio.ensure_future(pool.run(handlers.add, (1, 2)))
+    await asyncio.sleep(0)
+    (child,) = pool._children
+    await pool.close()
+    assert child.ended.done()
     with pytest.raises(ProcessDied):
         await call
     assert children() == []

@@ -132,8 +132,8 @@ class ProcessPool:
         children = list(self._children)
         for child in children:
             child.stop()
-        for _ in range(2 if children else 0):
-            await asyncio.wait([child.ended for child in children], timeout=KILL_WAIT)
+        for wait in (END_WAIT, KILL_WAIT) if children else ():
+            await asyncio.wait([child.ended for child in children], timeout=wait)
             for child in children:
                 if not child.ended.done():  # it was idle, and does not end by itself in time
                     child.kill()
@@ -274,8 +274,11 @@ ChildAnswer: TypeAlias = ReadAnswer | tuple[ReadAnswer, ...]
 
 ADVICE: Final = "return plain data, or run it in a thread"
 
-# A killed process is gone within milliseconds, unless it hangs in the kernel.
-KILL_WAIT: Final = 1.0
+END_WAIT: Final = 1.0
+"""Seconds in which an idle process ends by itself. Then it is killed."""
+KILL_WAIT: Final = 10.0
+"""Seconds in which a killed process is gone. It takes milliseconds, unless it waits for a core or hangs in
+the kernel."""
 
 
 class ProcessNotStarted(TreadleError):
@@ -426,7 +429,7 @@ class PoolChild:
         process = self._process
         if process is None:
             return
-        process.join(KILL_WAIT)
+        process.join(END_WAIT)
         if process.is_alive():
             process.kill()
             process.join()
