@@ -11,9 +11,11 @@ import pytest
 
 from tests.backends.postgres_store import connected, opened
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url
+from tests.engine.kit import until
 from tests.support.pooler import Pooler
 from treadle import Context, Result, Treadle, work
 from treadle.backends.postgres import PostgresBackend, wakeups
+from treadle.backends.postgres.wakeups import NotifyWakeups
 from treadle.errors import StoreUnavailable
 from treadle.item import Wake
 from treadle.store import listening
@@ -43,7 +45,7 @@ async def run_two_apps(url: str, listen_url: str) -> None:
         Treadle(PostgresBackend(url, prepare=False, listen_url=listen_url, pool_size=4), work=[record, many])
         for _ in range(2)
     )
-    async with one, two, asyncio.timeout(30):
+    async with one, two, asyncio.timeout(120):
         handles = [await app.enqueue(many(20)) for app in (one, two) for _ in range(3)]
         for handle in handles:
             assert await handle.group() == 20
@@ -117,11 +119,21 @@ async def test_listening_past_the_pooler_is_no_problem(
     prepared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes back is no wake-up for anyone."""
-    monkeypatch.setattr(listening, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(listening, "PROBE_SECONDS", 0.05)
+    probed, probes = NotifyWakeups._probed, 0
+
+    async def probed_later(self: NotifyWakeups) -> None:
+        """On a busy machine its echo takes a while."""
+        nonlocal probes
+        await until(lambda: self._echo == "")
+        await probed(self)
+        probes += 1
+
+    monkeypatch.setattr(NotifyWakeups, "_probed", probed_later)
     async with opened(prepared_url) as backend:
         recorder = WakeRecorder()
         await backend.subscribe(recorder)
-        await asyncio.sleep(0.7)  # two probes
+        await until(lambda: probes >= 2)
         assert not await backend.inspect()
         assert not recorder.wakes
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.engine.kit import PATIENCE, until
 from tests.support.valkey import ValkeyServer
 from treadle.backends.redis import RedisBackend, wakeups
-from treadle.backends.redis.wakeups import MOST_BYTES, short_wake
+from treadle.backends.redis.wakeups import MOST_BYTES, SubscribedConnection, short_wake
 from treadle.item import Wake
 from treadle.store import listening as listening_module
 from treadle.store.wakeups import decode_wake
@@ -72,14 +73,27 @@ async def test_a_listener_begins_before_the_server(
 
 async def test_a_silent_connection_is_checked(server: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening_module, "PROBE_SECONDS", 0.02)
-    monkeypatch.setattr(listening_module, "ANSWER_SECONDS", 0.3)
+    probe, answers, unanswered = SubscribedConnection.probe, 0, asyncio.Event()
+
+    async def counted(self: SubscribedConnection) -> None:
+        nonlocal answers
+        try:
+            await probe(self)
+        except BaseException:
+            unanswered.set()
+            raise
+        answers += 1
+
+    monkeypatch.setattr(SubscribedConnection, "probe", counted)
     recorder = WakeRecorder()
     async with listening(server.url, recorder) as backend:
-        await asyncio.sleep(0.1)  # it answers several times
+        await until(lambda: answers >= 3)
         await backend.publish(Wake(ready=True))
         await recorder.wait_until(lambda: recorder.wakes == [Wake(ready=True)])
         server.freeze()
-        await asyncio.sleep(0.5)
+        monkeypatch.setattr(listening_module, "ANSWER_SECONDS", 0.3)
+        async with asyncio.timeout(PATIENCE):
+            await unanswered.wait()
         server.thaw()
         await recorder.wait_until(lambda: any(wake.everything for wake in recorder.wakes))
 
