@@ -94,19 +94,24 @@ async def test_extend_without_a_timeout_has_no_effect(make_app: MakeApp) -> None
         assert await app.enqueue(with_deadline()).result(PATIENCE)
 
 
-async def test_extend_in_a_thread(make_app: MakeApp) -> None:
+async def test_extend_in_a_thread(make_timed: MakeApp, clock: ManualClock) -> None:
     """A plain handler calls it without await."""
-    go = threading.Event()
+    extended, go = threading.Event(), threading.Event()
 
-    @work(name="threaded", timeout=0.3, retry=ONCE)
+    @work(name="threaded", timeout=10, retry=ONCE)
     def threaded(ctx: Context) -> bool:
-        before = ctx.extend(PATIENCE).until
-        go.wait(0.6)
-        after = ctx.extend(2 * PATIENCE).until
+        before = ctx.extend(20).until
+        extended.set()
+        go.wait(PATIENCE)
+        after = ctx.extend(40).until
         return before is not None and after is not None and after > before
 
-    async with make_app(threaded) as app:
-        assert await app.enqueue(threaded()).result(PATIENCE)
+    async with run_inline(make_timed(threaded, lease=1000)) as app:
+        handle = await app.enqueue(threaded())
+        await until(extended.is_set)
+        await clock.advance(15)
+        go.set()
+        assert await handle.result(PATIENCE)
 
 
 @pytest.mark.parametrize("seconds", [-1, "soon", None])
