@@ -244,7 +244,7 @@ async def test_event_loops_at_the_same_time(make: Make) -> None:
     await pubsub.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="it does not fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_has_connections_of_its_own(kind: str, make: Make) -> None:
     program = f"""
 import asyncio, os, sys
@@ -357,7 +357,9 @@ async def test_the_rights_of_the_documentation_are_enough(run_directory: Path) -
         valkey.remove()
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+@pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl is not installed, which makes the certificate"
+)
 async def test_tls(run_directory: Path, tmp_path: Path, valkey: str) -> None:
     """The certificate of the server is checked."""
     pem = certificate(tmp_path)

@@ -470,7 +470,9 @@ async def test_a_connection_that_is_lost_while_it_is_opened_is_opened_again(serv
         assert server.call("GET", "{ns}:mark") == b"2"
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+@pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl is not installed, which makes the certificate"
+)
 async def test_tls(server: ValkeyServer, tmp_path: Path) -> None:
     """The certificate is checked, unless the URL says otherwise."""
     pem = certificate(tmp_path)
@@ -487,7 +489,9 @@ async def test_tls(server: ValkeyServer, tmp_path: Path) -> None:
                 assert len(await link.command(b"ECHO", b"x" * 1_000_000)) == 1_000_000
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+@pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl is not installed, which makes the certificate"
+)
 async def test_an_answer_that_is_lost_under_tls_is_not_asked_for_again(
     server: ValkeyServer, tmp_path: Path
 ) -> None:
@@ -506,7 +510,9 @@ async def test_an_answer_that_is_lost_under_tls_is_not_asked_for_again(
             assert await link.run(COUNT, [10]) == count
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+@pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl is not installed, which makes the certificate"
+)
 async def test_a_url_without_tls_for_a_server_with_it(server: ValkeyServer, tmp_path: Path) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate(tmp_path))
@@ -523,7 +529,7 @@ async def test_a_url_with_tls_for_a_server_without_it(server: ValkeyServer) -> N
                 pass
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other options")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these options of sockets")
 async def test_the_system_ends_a_connection_to_a_network_that_drops_everything(server: ValkeyServer) -> None:
     """Within three seconds. That cannot be tried here without rights on the network."""
     async with RedisProxy(server.socket) as proxy:

@@ -74,7 +74,7 @@ def _file(directory: Path) -> None:
 
 def _of_another_user(directory: Path) -> None:
     if os.geteuid() != 0:
-        pytest.skip("needs root")
+        pytest.skip("only root can make files of another user")
     directory.mkdir(mode=0o700)
     os.chown(directory, 12345, 12345)
 

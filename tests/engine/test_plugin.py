@@ -120,7 +120,7 @@ def test_the_documented_file_passes_in_an_empty_project(pytester: pytest.Pyteste
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.skipif(find_spec("fastapi") is None, reason="needs FastAPI")
+@pytest.mark.skipif(find_spec("fastapi") is None, reason="FastAPI is not installed")
 def test_the_documented_file_for_fastapi_passes_in_an_empty_project(pytester: pytest.Pytester) -> None:
     page = (Path(__file__).parents[2] / "docs" / "fastapi.md").read_text()
     (block,) = re.findall(r"^```python[^\n]*\n(# test_api\.py\n.*?)^```", page, re.MULTILINE | re.DOTALL)

@@ -202,7 +202,7 @@ async def test_a_store_that_refuses_everything_for_a_while(make_faulty: MakeApp,
     ]
     async with make_faulty(echo) as app:
         if not isinstance(app.backend, FaultyBackend) or "transactions" not in app.backend.capabilities:
-            pytest.skip("a store without transactions is believed")
+            pytest.skip("the store has no transactions, so its refusal is believed")
         handle = await app.enqueue(echo("a"))
         await until(lambda: refused[1].hits > 3 * settle.PROOFS)
         for fault in refused:

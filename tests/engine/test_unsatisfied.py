@@ -100,7 +100,7 @@ async def test_it_names_the_death_that_failed_a_group(
 ) -> None:
     async with make_app(charge, order, email) as app:
         if "nested" not in app.backend.capabilities:
-            pytest.skip("no items that wait for groups")
+            pytest.skip("the store has no items that wait for groups")
         first = await app.enqueue(order())
         error = await failure(app.enqueue(email(), after=[group(first)]).result(PATIENCE))
         assert "(charge), which is dead: aborted: Abort: the card was declined" in str(error.error)

@@ -46,7 +46,7 @@ def test_a_seed_set_by_the_application_does_not_repeat_ids() -> None:
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_does_not_repeat_its_parents_ids() -> None:
     readable, writable = os.pipe()

@@ -29,7 +29,7 @@ from treadle.errors import (
     Stopped,
 )
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills by signal")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="this system has no signals that kill")
 
 
 Children = Callable[[], list[BaseProcess]]

@@ -179,7 +179,7 @@ class QueueContract(PortTiming):
         """`dead_letter` is optional and only keeps a record."""
         record = getattr(queue, "dead_letter", None)
         if record is None:
-            pytest.skip("keeps no dead letters")
+            pytest.skip("the queue has no `dead_letter`, which is optional")
         await resolve(record("body", "error"))
         assert await self._bodies(queue) == []
 
@@ -187,7 +187,7 @@ class QueueContract(PortTiming):
         """`size` is optional. It includes leased and delayed bodies."""
         size = getattr(queue, "size", None)
         if size is None:
-            pytest.skip("does not know its size")
+            pytest.skip("the queue has no `size`, which is optional")
         await self._push(queue, "a", "b")
         await resolve(queue.push("c", delay=LONG))
         first = (await self._pop(queue))[0]
@@ -352,5 +352,5 @@ class StoreContract(PortTiming):
 def _swap(store: Store) -> Any:
     swap = getattr(store, "swap", None)
     if swap is None:
-        pytest.skip("has no swap")
+        pytest.skip("the store has no `swap`, which is optional")
     return swap
