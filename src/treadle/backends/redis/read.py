@@ -94,9 +94,9 @@ class RedisRead(RedisVerbs):
         values = await self._link.run(_COUNTS, on="read")
         found: dict[bytes, dict[Status, int]] = {}
         for name, value in zip(values[::2], values[1::2], strict=True):
-            letter, count = name[4:], int(value)
-            if count > 0 and (ended or letter not in _NOT_COUNTED):
-                found.setdefault(name[:4], {})[STATUSES[letter]] = count
+            # A fifth of them: there is one for each status that a kind has ever had.
+            if value != b"0" and (ended or name[4:] not in _NOT_COUNTED):
+                found.setdefault(name[:4], {})[STATUSES[name[4:]]] = int(value)
         return found
 
     async def _kinds(self, numbers: Sequence[bytes]) -> dict[bytes, KindNames]:
