@@ -130,6 +130,8 @@ class Problem(NamedTuple):
     """The tenant of the item, or the one that its fix pauses. None: it is about none."""
     pause: Order | None = None
     """The pause that its fix ends."""
+    schedule: str = ""
+    """The schedule that its fix ends. Empty: none."""
 
 
 def find_problems(
@@ -553,7 +555,8 @@ def _schedule_problems(
     for each in orphaned[:MOST_OF_KIND]:
         text = f"no running process has schedule {each.name}: last seen {duration(now - each.seen_at)} ago"
         end = command("schedules cancel", each.name, tenant=tenant)
-        yield Problem("schedule", text, f"start a worker of its app, or end it: {end}", (each.name,))
+        fix = f"start a worker of its app, or end it: {end}"
+        yield Problem("schedule", text, fix, (each.name,), schedule=each.name)
     more = tuple(each.name for each in orphaned[MOST_OF_KIND:])
     if more:
         text = f"nor has one of these schedules: {listed(more, 3)}"

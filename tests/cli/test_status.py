@@ -448,6 +448,7 @@ def test_schedules_that_no_process_fires_are_problems() -> None:
     schedules = [schedule("nightly", "orphaned"), schedule("often", "overdue"), schedule("good", "active")]
     orphaned, overdue = _found("acme", schedules=schedules, workers=(LIVE,))
     assert orphaned.text == "no running process has schedule nightly: last seen 1 min ago"
+    assert orphaned.schedule == "nightly"
     assert orphaned.fix.endswith("end it: treadle schedules cancel nightly --tenant acme")
     assert overdue.text == "1 schedule overdue: no process has fired often"
     many = [schedule(f"s{n}", "orphaned") for n in range(5)]

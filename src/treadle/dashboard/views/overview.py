@@ -240,10 +240,9 @@ def remedy_of(visit: Visit, problem: Problem) -> Remedy | None:
         return Remedy("update", "Lower its priority…", visit.url("/act/update", q=q, back="/"))
     if kind == "blocked" and len(problem.refs) == 1:
         return Remedy("drain_worker", "Drain it…", visit.url(f"/workers/{segment(first)}/drain", back="/"))
-    if kind == "schedule" and "end it: " in problem.fix:
-        return Remedy(
-            "cancel_schedule", "End it…", visit.url(f"/schedules/{segment(first)}/cancel", back="/")
-        )
+    if problem.schedule:
+        ask = visit.url(f"/schedules/{segment(problem.schedule)}/cancel", back="/")
+        return Remedy("cancel_schedule", "End it…", ask)
     return None
 
 
