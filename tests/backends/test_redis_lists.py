@@ -149,3 +149,17 @@ async def test_long_inputs_are_read_a_few_at_a_time(backend: RedisBackend) -> No
     await submit(backend, *new)
     await start(backend, item("small"))
     assert await ids(backend) == [*(each.id for each in new), "small"]
+
+
+async def test_held_items_are_found_also_if_there_are_too_many_to_collect(backend: RedisBackend) -> None:
+    """In the order of submission, from both ends. Those that are let go are not among them."""
+    await submit(backend, *items(2100, tenant="acme", delay=1000.0), *items(300, lane="ready"))
+    every = await ids(backend, tenant="acme")
+    for first in range(0, 2100, 700):
+        await backend.hold(every[first : first + 700], tenant="acme")
+    assert await ids(backend, held=True) == every
+    newest = await backend.list(Filter(held=True), limit=5)
+    assert [state.id for state in newest.items] == every[:-6:-1]
+    await backend.hold(every[:2050], False, tenant="acme")
+    assert await ids(backend, held=True) == every[2050:]
+    assert await ids(backend, held=True, tenant="other") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -122,6 +123,30 @@ async def test_a_look_reads_few_queues_anew_however_many_are_late() -> None:
     assert (late[0], len(late)) == (("q00",), LATE_LOOKED_AT)
     assert backend.total("lines", "get") <= 2 * LATE_LOOKED_AT
     await app.close()
+
+
+@pytest.mark.every_store
+async def test_a_late_queue_with_very_many_lines_is_looked_at_in_part(make_app: MakeApp) -> None:
+    """The first of its lines. What waits in others is not known, and not said."""
+    app = make_app(send, scan)
+    await app.connect()
+    await app.pause(type="scan")
+    await asyncio.gather(*(app.enqueue(scan(), lane=f"m{n:03}") for n in range(300)))
+    await app.enqueue(send(), lane="z")
+
+    async def late() -> list[int]:
+        await asyncio.sleep(0.02)
+        await app.backend.beat(Heartbeat(worker="w1", lease=60))
+        overview = await app.overview()
+        assert [each.queue for each in overview.ages] == ["default"]
+        return [each.items for each in await app.problems(max_wait=0.01) if each.kind == "late"]
+
+    assert await late() == []
+    await app.enqueue(send(), lane="a")
+    assert await late() == [2]
+    assert len(await app.lines("default", count=1000)) == 302
+    await app.resume(type="scan")
+    assert await late() == [302]
 
 
 async def test_a_flood_is_one_if_others_wait_for_long() -> None:

@@ -48,6 +48,20 @@ async def hold(backend: Backend, *ids: str) -> list[str]:
     return [one.id for one in (await backend.hold(ids)).items]
 
 
+async def _held(backend: Backend, *, oldest_first: bool, **where: Any) -> list[str]:
+    """The ids of held items, read by small pages."""
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await backend.list(
+            Filter(held=True, **where), limit=7, cursor=cursor, oldest_first=oldest_first
+        )
+        found += [one.id for one in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
 async def unhold(backend: Backend, *ids: str) -> list[str]:
     return [one.id for one in (await backend.hold(ids, False)).items]
 
@@ -212,6 +226,30 @@ class HoldCases:
         assert await listed(type="other") == []
         await unhold(backend, "a")
         assert await listed(status=("scheduled", "ready")) == ["b"]
+
+    @needs("operating", "listing")
+    async def test_held_items_of_many_queues_are_listed_in_order(self, backend: Backend) -> None:
+        """That of submission, by pages and from both ends: when they are due does not count. What only waits is
+        not among them, also if it is due very late."""
+        ids = [f"h{n:02}" for n in range(40)]
+        await submit(
+            backend,
+            *(
+                item(id, tenant=f"t{n % 3}", queue=f"q{n % 4}", delay=(40 - n) * 1000.0 * (n % 5))
+                for n, id in enumerate(ids)
+            ),
+            *(item(f"late{n}", tenant=f"t{n}", queue="q1", delay=1e8 + n) for n in range(4)),
+        )
+        for n in range(3):
+            await backend.hold([f"late{n}"], tenant=f"t{n}")
+            await backend.hold(ids[n::3], tenant=f"t{n}")
+            await backend.hold([f"late{n}"], False, tenant=f"t{n}")
+        assert await _held(backend, oldest_first=True) == ids
+        assert await _held(backend, oldest_first=False) == ids[::-1]
+        assert await _held(backend, oldest_first=False, tenant="t1") == ids[1::3][::-1]
+        assert await _held(backend, oldest_first=True, queue="q2", tenant="t0") == ids[6::12]
+        await backend.hold(ids[::3], False, tenant="t0")
+        assert await _held(backend, oldest_first=True) == [id for n, id in enumerate(ids) if n % 3]
 
     @needs("operating")
     async def test_many_hold_and_let_go_at_once(self, subject: Subject) -> None:

@@ -159,6 +159,23 @@ class ReleaseCases:
         assert all(mark.releases for mark in await backend.marks(cap=1) if mark.mark == "other")
 
     @needs("watching")
+    async def test_with_a_cap_releases_have_no_more_deaths_than_there_are(self, backend: Backend) -> None:
+        """They have as many as were counted at least. The first death is that of all of them."""
+        for release, count in (("v1", 3), ("v2", 4)):
+            await kill_on(backend, release, "m", count)
+            await kill_on(backend, release, "m", count, tenant="a")
+        whole = {each.release: each for each in only(await backend.marks()).releases}
+        assert {name: each.count for name, each in whole.items()} == {"v1": 6, "v2": 8}
+        for cap in (1, 4, 6, 13, 14, 200):
+            for tenant, died in ((None, 14), ("a", 7)):
+                mark = only(await backend.marks(tenant=tenant, cap=cap))
+                assert (mark.count, mark.capped) == (min(cap, died), died > cap)
+                found = {each.release: each.count for each in mark.releases}
+                assert all(count <= whole[name].count for name, count in found.items())
+                assert min(cap, died) <= sum(found.values()) <= died
+                assert {each.began_at for each in mark.releases} <= {each.began_at for each in whole.values()}
+
+    @needs("watching")
     async def test_an_item_that_died_again_counts_for_its_last_release(self, backend: Backend) -> None:
         """Neither a requeue nor a delete leaves a count behind."""
         await kill_on(backend, "v1", "m", 1)
