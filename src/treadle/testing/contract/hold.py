@@ -229,8 +229,8 @@ class HoldCases:
 
     @needs("operating", "listing")
     async def test_held_items_of_many_queues_are_listed_in_order(self, backend: Backend) -> None:
-        """That of submission, by pages and from both ends: when they are due does not count. What only waits is
-        not among them, also if it is due very late."""
+        """That of submission, by pages and from both ends: when they are due does not count. What only waits
+        is not among them, also if it is due very late."""
         ids = [f"h{n:02}" for n in range(40)]
         await submit(
             backend,
