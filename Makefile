@@ -43,7 +43,7 @@ PYTEST = PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --hypothesis-pr
 
 QUICK := architecture backends engine simulation unit
 quick: $(READY)  ## an answer in two minutes: no server, no other process, no browser
-	$(PYTEST) --tier quick --jobs $(JOBS) $(PYTEST_ARGS) $(addprefix tests/,$(QUICK))
+	$(PYTEST) --tier quick --jobs $(JOBS) --timeout 300 $(PYTEST_ARGS) $(addprefix tests/,$(QUICK))
 
 test: $(READY)  ## every rule on every store once: real servers, processes, kills, and a real browser
 	@# Without a browser the other tests run, and the summary says so. TREADLE_BROWSER_REQUIRED=1 makes it an error.

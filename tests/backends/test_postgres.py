@@ -61,7 +61,7 @@ EMPTY = f"""
 do $$
 declare name text;
 begin
-  perform pg_terminate_backend(pid, 5000) from pg_stat_activity
+  perform pg_terminate_backend(pid, 60000) from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
       and query not like '{RETURNED}%';
   if to_regnamespace('treadle_parked') is not null then  -- a case has marked the store

@@ -94,9 +94,9 @@ async def test_traps_in_public_catch_no_app(roles: Roles, path: str) -> None:
     url = f"{roles.app}{'&' if '?' in roles.app else '?'}search_path={path}" if path else roles.app
     app = Treadle(PostgresBackend(url, long_transaction=0), work=[double])
     async with app:
-        assert await app.enqueue(double(2)).result(timeout=20) == 4
+        assert await app.enqueue(double(2)).result(timeout=60) == 4
         many = await app.enqueue_many([double(n) for n in range(20)])
-        assert [await handle.result(timeout=20) for handle in many] == [2 * n for n in range(20)]
+        assert [await handle.result(timeout=60) for handle in many] == [2 * n for n in range(20)]
         assert len((await app.list(status="success")).items) == 21
         assert not await app.backend.inspect()
 
@@ -188,7 +188,7 @@ async def test_the_grants_of_the_security_page_suffice(roles: Roles) -> None:
         await admin.execute(grants.replace("from shop;", f"from {app};"))
     backend = PostgresBackend(roles.app, schema_owner=owner, apply_schema=False)
     async with Treadle(backend, work=[double], heartbeat=0.5) as shop:
-        assert await shop.enqueue(double(2)).result(timeout=20) == 4
+        assert await shop.enqueue(double(2)).result(timeout=60) == 4
         late = await shop.enqueue(double(3), delay=3600)
         await late.cancel()
         assert len((await shop.list()).items) == 2

@@ -285,7 +285,7 @@ loop.close()
         check=False,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, "")
 

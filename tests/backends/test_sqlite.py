@@ -292,7 +292,7 @@ async def test_a_read_only_file_is_refused(quick_directory: Path) -> None:
         *([str(who.pw_uid)] if who else []),
     ]
     run = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, timeout=30, check=False
+        subprocess.run, command, capture_output=True, text=True, timeout=120, check=False
     )
     directory.chmod(0o755)
     assert run.stdout.startswith("BackendError"), run

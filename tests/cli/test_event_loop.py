@@ -92,6 +92,6 @@ def test_every_store_works_on_uvloop(store: str, request: pytest.FixtureRequest)
 
     async def run() -> int:
         async with app:
-            return await app.enqueue(double(21)).result(timeout=20)
+            return await app.enqueue(double(21)).result(timeout=60)
 
     assert run_on("uvloop", run()) == 42

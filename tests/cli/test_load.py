@@ -41,4 +41,4 @@ def test_an_app_that_its_module_connected_is_free_for_the_loop_of_the_command(co
 def test_its_sync_side_can_be_used_again(connected: str) -> None:
     app = load(connected)
     with app.sync:
-        assert app.sync.handle("first").result(timeout=10) == 3
+        assert app.sync.handle("first").result(timeout=60) == 3

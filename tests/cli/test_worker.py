@@ -230,7 +230,7 @@ async def test_a_process_whose_worker_is_asked_to_stop_is_not_replaced(make: Sho
     arguments = ("workers", "drain", state.worker, "--url", make.url, "--because", "a deploy")
     asked = await asyncio.to_thread(call, *arguments, env={"TREADLE_ACTOR": "ann"})
     assert (asked.code, asked.err) == (0, "")
-    assert await handle.result(timeout=30) == 1
+    assert await handle.result(timeout=60) == 1
     await make.logged("no other is started in its place")
     assert f"worker {state.worker} was asked to stop by ann (a deploy)" in make.errors()
     assert process.poll() is None
@@ -277,7 +277,7 @@ async def test_a_blocked_event_loop_keeps_its_lease(make: Shop, client: Client) 
     lease = 1.2
     handle = await client.enqueue(shop.block(2.5 * lease))
     process = make.start("--processes", "2", lease=lease)
-    await handle.result(timeout=30)
+    await handle.result(timeout=60)
     assert len(await make.written("block")) == 1
     process.terminate()
     await asyncio.to_thread(process.wait, 30)
@@ -293,7 +293,7 @@ async def test_a_handler_that_holds_the_gil_keeps_its_lease(make: Shop, client: 
     lease = 0.8
     handles = await client.enqueue_many([shop.hold_gil(1.5 * lease) for _ in range(2)])
     make.start("--processes", "2", "--concurrency", "3", lease=lease)
-    assert [await handle.result(timeout=30) for handle in handles] == [1] * 2
+    assert [await handle.result(timeout=60) for handle in handles] == [1] * 2
     assert len(await make.written("hold_gil", times=2)) == 2
 
 
@@ -358,7 +358,7 @@ async def test_the_late_settlement_of_a_stopped_worker_is_refused(make: Shop, cl
     assert await handle.result(timeout=40) == 2
     for pid in reversed(tree):
         os.kill(pid, signal.SIGCONT)
-    await client.enqueue(shop.greet("after")).result(timeout=20)
+    await client.enqueue(shop.greet("after")).result(timeout=60)
     state = await handle.state()
     assert (state.status, state.result, state.attempt) == ("success", 2, 2)
 
@@ -394,7 +394,7 @@ async def test_operators_see_that_a_child_is_stopped(here: Shop) -> None:
         handle = await client.enqueue(shop.linger(0.1))
         here.start(lease=1.0)
         (line,) = await here.written("linger")
-        await handle.result(timeout=20)
+        await handle.result(timeout=60)
         worker = await until_stands(client, "alive")
         pid = int(line.split()[1])
         await here.suspend([pid])
@@ -450,7 +450,7 @@ async def test_children_end_with_their_supervisor(make: Shop, client: Client) ->
 async def test_a_child_that_ran_is_replaced_soon(here: Shop) -> None:
     process, began = here.start(), time.monotonic()
     async with Client(here.url, work=[shop.greet]) as client:
-        assert await client.enqueue(shop.greet("first")).result(timeout=30)
+        assert await client.enqueue(shop.greet("first")).result(timeout=60)
         start = time.monotonic() - began  # a busy machine takes long to start a process
         for n in range(2):
             for child in _children(process.pid):
@@ -505,7 +505,7 @@ async def test_a_supervisor_does_not_wait_for_a_store_that_is_away(prepared_url:
         here = Shop(proxy.url, tmp_path)
         try:
             process = here.start(lease=1.0)
-            await client.enqueue(shop.greet("a")).result(timeout=30)
+            await client.enqueue(shop.greet("a")).result(timeout=60)
             (child,) = _children(process.pid)
             proxy.stall()
             await asyncio.sleep(1.0)  # heartbeats are under way
@@ -567,7 +567,7 @@ async def test_a_supervisor_that_cannot_start_a_process_keeps_the_others_and_tri
             while len(_children(process.pid)) < 2:  # noqa: ASYNC110  another process starts it
                 await asyncio.sleep(0.05)
         for handle in handles:
-            await handle.result(timeout=20)
+            await handle.result(timeout=60)
         assert second.is_running()
     assert "Traceback" not in here.errors()
 

@@ -95,14 +95,14 @@ def test_a_caller_of_celery_gets_the_same_values(store: str, request: pytest.Fix
     app = made(f"sqlite:///{found}" if store == "sqlite" else found)
     task = CeleryTask(app, add)
     with app.sync:
-        assert task.delay(1, b=2).get(timeout=10) == 3
-        assert task.apply_async((1,), {"b": 2}, countdown=0.01, queue="sums", priority=3).get(timeout=10) == 3
-        assert task.s(2).delay(1).get(timeout=10) == 3
-        assert group(task.s(n, n) for n in range(3)).delay().get(timeout=10) == [0, 2, 4]
-        assert CeleryTask(app, basket).delay([1, 2, 3]).get(timeout=10) == 6
+        assert task.delay(1, b=2).get(timeout=60) == 3
+        assert task.apply_async((1,), {"b": 2}, countdown=0.01, queue="sums", priority=3).get(timeout=60) == 3
+        assert task.s(2).delay(1).get(timeout=60) == 3
+        assert group(task.s(n, n) for n in range(3)).delay().get(timeout=60) == [0, 2, 4]
+        assert CeleryTask(app, basket).delay([1, 2, 3]).get(timeout=60) == 6
         failed = CeleryTask(app, fail).delay("no")
         with pytest.raises(WorkFailed, match="ValueError: no"):
-            failed.get(timeout=10)
+            failed.get(timeout=60)
         assert failed.state == "FAILURE"
 
 
@@ -110,12 +110,12 @@ async def test_async_callers_await(quick_file: Path) -> None:
     async with made(f"sqlite:///{quick_file}") as app:
         task = CeleryTask(app, add)
         result = await task.adelay(1, 2)
-        assert await result.aget(timeout=10) == 3
+        assert await result.aget(timeout=60) == 3
         assert await result.astate() == "SUCCESS"
-        assert await (await task.aapply_async((1,), countdown=0.01)).aget(timeout=10) == 11
-        assert await (await task.si(4).adelay(99)).aget(timeout=10) == 14
+        assert await (await task.aapply_async((1,), countdown=0.01)).aget(timeout=60) == 11
+        assert await (await task.si(4).adelay(99)).aget(timeout=60) == 14
         several = await group([task.s(1), task.s(2)]).adelay()
-        assert await several.aget(timeout=10) == [11, 12]
+        assert await several.aget(timeout=60) == [11, 12]
 
 
 async def test_blocking_calls_are_refused_on_an_event_loop(quick_file: Path) -> None:
@@ -128,7 +128,7 @@ async def test_blocking_calls_are_refused_on_an_event_loop(quick_file: Path) -> 
         result = await task.adelay(1)
         with pytest.raises(RuntimeError, match=r"use `await result\.aget\(\.\.\.\)`"):
             result.get()
-        assert await result.aget(timeout=10) == 11
+        assert await result.aget(timeout=60) == 11
 
 
 # -- options -------------------------------------------------------------------------------------------------
@@ -225,16 +225,16 @@ def test_items_belong_to_the_tenant_of_the_client(idle: Treadle) -> None:
 def test_a_result_has_the_states_of_celery(app: Treadle) -> None:
     task = CeleryTask(app, add)
     result = task.delay(1)
-    assert result.get(timeout=10) == 11
+    assert result.get(timeout=60) == 11
     assert (result.state, result.status, result.result) == ("SUCCESS", "SUCCESS", 11)
     assert (result.ready(), result.successful(), result.failed()) == (True, True, False)
     failed = CeleryTask(app, fail).delay("no")
-    error = failed.get(timeout=10, propagate=False)
+    error = failed.get(timeout=60, propagate=False)
     assert isinstance(error, WorkFailed)
     assert (failed.ready(), failed.successful(), failed.failed()) == (True, False, True)
     assert isinstance(failed.result, WorkFailed)
     again = task.AsyncResult(result.id)
-    assert again.get(timeout=10) == 11
+    assert again.get(timeout=60) == 11
     with pytest.raises(NotFound) as refused:
         _ = task.AsyncResult("nothing").state
     assert refused.value.__context__ is None
@@ -250,7 +250,7 @@ def test_a_revoked_result(idle: Treadle) -> None:
     result.revoke(terminate=True)
     assert result.state == "REVOKED"
     with pytest.raises(WorkCancelled):
-        result.get(timeout=10)
+        result.get(timeout=60)
 
 
 def test_a_failing_work_is_retried_and_says_so(idle: Treadle) -> None:
@@ -273,18 +273,18 @@ def test_a_workflow_is_ready_when_its_group_has_ended(idle: Treadle) -> None:
 
 def test_a_workflow_with_a_cancelled_member_is_revoked(app: Treadle) -> None:
     result = CeleryTask(app, later).delay()
-    app.sync.handle(result.id).result(timeout=10)
+    app.sync.handle(result.id).result(timeout=60)
     assert result.state == "STARTED"
     assert app.sync.cancel([each.id for each in app.sync.list("scheduled").items]) == 1
     with pytest.raises(WorkCancelled):
-        result.get(timeout=10)
+        result.get(timeout=60)
     assert result.state == "REVOKED"
 
 
 def test_results_of_a_group(app: Treadle) -> None:
     task = CeleryTask(app, add)
     results = group(task.s(1), task.s(2).set(queue="sums")).apply_async(countdown=0.01)
-    assert results.get(timeout=10) == [11, 12]
+    assert results.get(timeout=60) == [11, 12]
     assert (results.ready(), results.successful(), results.failed(), results.completed_count()) == (
         True,
         True,
@@ -294,7 +294,7 @@ def test_results_of_a_group(app: Treadle) -> None:
     assert [each.get() for each in results] == [11, 12]
     assert len(results) == 2
     assert app.sync.handle(results.results[1].id).state().queue == "sums"
-    assert group(task.s(1))().get(timeout=10) == [11]
+    assert group(task.s(1))().get(timeout=60) == [11]
     assert group([]).delay().get() == []
 
 
@@ -415,6 +415,6 @@ def test_a_thread_without_a_loop_may_call_an_app_of_another_loop(quick_file: Pat
     async def run() -> int:
         async with made(f"sqlite:///{quick_file}") as app:
             task = CeleryTask(app, add)
-            return await asyncio.to_thread(lambda: task.delay(1).get(timeout=10))
+            return await asyncio.to_thread(lambda: task.delay(1).get(timeout=60))
 
     assert asyncio.run(run()) == 11

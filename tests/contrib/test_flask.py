@@ -60,15 +60,15 @@ def test_a_view_enqueues_and_a_handler_runs_in_the_app_context(web: Flask) -> No
 @pytest.mark.usefixtures("web")
 def test_every_kind_of_handler_runs_in_the_app_context() -> None:
     sync = flask_shop.jobs.sync
-    assert sync.enqueue(greet_async("bob")).result(timeout=10) == "hello bob"
+    assert sync.enqueue(greet_async("bob")).result(timeout=60) == "hello bob"
     handles = sync.enqueue_many([greet_many("ada"), greet_many("bob")])
-    assert [handle.result(timeout=10) for handle in handles] == ["hello ada", "hello bob"]
+    assert [handle.result(timeout=60) for handle in handles] == ["hello ada", "hello bob"]
 
 
 def test_what_belongs_to_a_thread_is_closed_in_that_thread(web: Flask) -> None:
     """A teardown that fails would fail the attempt: sqlite3 refuses to close a connection elsewhere."""
     handle = flask_shop.jobs.sync.enqueue(greet("ada"))
-    assert handle.result(timeout=10) == "hello ada 2"
+    assert handle.result(timeout=60) == "hello ada 2"
     assert handle.state().attempt == 1
 
 
@@ -171,7 +171,7 @@ def test_a_worker_of_a_factory_runs_handlers_in_its_context(tmp_path: Path) -> N
         timeout=50,
     )
     assert done.returncode == 0, done.stderr
-    assert handle.result(timeout=10) == "good day ada 2"
+    assert handle.result(timeout=60) == "good day ada 2"
     app.sync.close()
 
 
@@ -235,7 +235,7 @@ def test_gunicorn_that_imports_it_before_it_forks(tmp_path: Path) -> None:
     finally:
         worker.sync.stop()
         server.terminate()
-        output, _ = server.communicate(timeout=20)
+        output, _ = server.communicate(timeout=60)
     assert server.returncode == 0, output
     assert output.count("Booting worker") == 2
     assert not re.search("Traceback|Error|Warning", output), output

@@ -171,9 +171,9 @@ async def test_a_crash_repeats_what_was_not_stored(
     treadle_app: Treadle, treadle_crash_at: Callable[..., Fault], point: str, runs: int, url: str
 ) -> None:
     crash = treadle_crash_at(point)
-    assert await treadle_app.enqueue(send("ada")).result(timeout=10) == "sent to ada"
+    assert await treadle_app.enqueue(send("ada")).result(timeout=60) == "sent to ada"
     assert (len(RAN), crash.hits) == (runs, 1)
-    assert await treadle_app.enqueue(send("bob")).result(timeout=10) == "sent to bob"
+    assert await treadle_app.enqueue(send("bob")).result(timeout=60) == "sent to bob"
 
 
 async def test_a_crash_may_be_of_one_type(
@@ -202,7 +202,7 @@ async def test_a_crash_undoes_the_transaction_of_a_handler(
     treadle_app.register(note)
     crash = treadle_crash_at("returned", note)
     handle = await treadle_app.enqueue(note())
-    assert await handle.result(timeout=10) == 1
+    assert await handle.result(timeout=60) == 1
     assert ((await handle.state()).attempt, crash.hits) == (2, 1)
 
 
@@ -219,9 +219,9 @@ async def test_a_crash_after_the_commit_of_a_handler_repeats_nothing(
     treadle_app.register(note)
     other, crash = treadle_crash_at("settled", send), treadle_crash_at("settled", note)
     handle = await treadle_app.enqueue(note())
-    assert await handle.result(timeout=10) == 1
+    assert await handle.result(timeout=60) == 1
     assert (RAN, crash.hits, other.hits) == (["note"], 1, 0)
-    assert await treadle_app.enqueue(send("bob")).result(timeout=10) == "sent to bob"
+    assert await treadle_app.enqueue(send("bob")).result(timeout=60) == "sent to bob"
     assert other.hits == 1
     assert (await handle.state()).attempt == 1
 

@@ -115,7 +115,7 @@ async def test_a_read_only_file_is_refused(run_directory: Path) -> None:
         [*command, *([str(who.pw_uid)] if who else [])],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     directory.chmod(0o755)

@@ -46,7 +46,7 @@ def test_a10_the_quick_start_of_the_readme_runs_as_a_script(tmp_path: Path, flag
         check=False,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert (ran.stdout, ran.stderr, ran.returncode) == ("3\n", "", 0)
 

@@ -457,12 +457,12 @@ async def test_full_workers_and_items_that_go_first(make_app: MakeApp, backend: 
         assert "w1 (host" in why.reasons[0].text
         assert "runs 1 of 1" in why.reasons[0].text
         assert "1 item of its line goes first" in why.reasons[1].text
-        assert kinds(await app.why(ahead)) == ["worker_full"]
+        await until_why(lambda: app.why(ahead), "worker_full")
         assert "2 workers in a row died" in (await until_kind(app, lost, "isolated")).text
-        queue = await app.why_queue("default")
-        assert (kinds(queue), queue.reasons[1].about) == (["turn", "worker_full"], ahead.id)
+        queue = await until_why(lambda: app.why_queue("default"), "turn", "worker_full")
+        assert queue.reasons[1].about == ahead.id
         other = await app.enqueue(brief())
-        full = next(each for each in (await app.why(other)).reasons if each.kind == "worker_full")
+        full = await until_kind(app, other, "worker_full")
         assert full.text.endswith("runs 1 of 1; 1 of 1 run slow")
         seen = await app.tenant("default").why(other)
         assert "run slow" not in str(seen)

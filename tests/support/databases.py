@@ -83,7 +83,7 @@ EMPTY = f"""
 do $$
 declare name text; gone bigint; total bigint := 0;
 begin
-  perform pg_terminate_backend(pid, 5000) from pg_stat_activity
+  perform pg_terminate_backend(pid, 60000) from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
       and query not like '{RETURNED}%';
   for name in select tablename from pg_tables where schemaname = 'treadle' and tablename <> 'meta' loop

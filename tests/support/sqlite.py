@@ -102,7 +102,7 @@ def heard(other: subprocess.Popen[str]) -> str:
 
 
 def finished(other: subprocess.Popen[str]) -> str:
-    out, _ = other.communicate(timeout=30)
+    out, _ = other.communicate(timeout=120)
     assert other.returncode == 0
     return out
 
