@@ -73,6 +73,7 @@ begin
   loop
     execute format('delete from treadle.%I', name);
   end loop;
+  delete from treadle.meta m where m.name = 'owned';
   update treadle.shift set seconds = 0;
 end $$
 """
