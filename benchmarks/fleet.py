@@ -24,6 +24,9 @@ from benchmarks.valkey import server_pid
 from treadle import Client, Treadle, work
 
 LATENCIES = 200
+FLUSHES = "select sum(fsyncs) from pg_stat_io where object = 'wal'"
+FLUSHES_SHOWN = 1.2
+"""Seconds after which a busy process of the server has said what it did."""
 
 
 @work(name="stamp")
@@ -41,6 +44,8 @@ class Fleet:
         self._count = count
         self._cpu: dict[str, float] = {}
         self._latencies: list[float] = []
+        self._results: list[float] = []
+        self._flushes = 0.0
         self._floor: list[float] = []
 
     def cases(self) -> list[tuple[str, str, Case]]:
@@ -58,7 +63,19 @@ class Fleet:
             ("drain, 2 processes", "/s", lambda: self.drain(2)),
             ("latency, worker elsewhere, p50", "ms", self.latency),
             ("latency, worker elsewhere, p99", "ms", lambda: _known(percentile(self._latencies, 0.99))),
+            (
+                "enqueue to result, worker elsewhere, p50",
+                "ms",
+                lambda: _known(percentile(self._results, 0.5)),
+            ),
         ]
+        if self._kind == "postgres":
+            cases += [
+                ("waits for the disk per item", "", lambda: _known(self._flushes)),
+                ("latency, claims wait for the disk, p50", "ms", lambda: self.latency("durable_claims=1")),
+                ("enqueue to result, claims wait, p50", "ms", lambda: _known(percentile(self._results, 0.5))),
+                ("waits for the disk per item, claims too", "", lambda: _known(self._flushes)),
+            ]
         if self._kind in SHARED:
             cases += [
                 ("floor: latency, worker elsewhere, p50", "ms", self.floor_latency),
@@ -92,15 +109,24 @@ class Fleet:
             taken = max(report["end"] for report in reports) - min(report["begin"] for report in reports)
             return self._count / taken
 
-    async def latency(self) -> float:
-        """Milliseconds from before the enqueue to the handler's first line, one at a time."""
-        async with self._stores.fresh(self._kind) as url, _worker(url), Client(url, work=[stamp]) as client:
-            taken: list[float] = []
-            for _ in range(LATENCIES + 10):
-                await asyncio.sleep(0.003)
-                sent = time.monotonic()
-                taken.append((await client.enqueue(stamp()).result(timeout=20) - sent) * 1000)
-        self._latencies = taken[10:]
+    async def latency(self, options: str = "") -> float:
+        """Milliseconds from before the enqueue to the handler's first line, one at a time. `options`: of the
+        URL."""
+        taken: list[tuple[float, float]] = []
+        async with self._stores.fresh(self._kind) as url:
+            used = f"{url}{'&' if '?' in url else '?'}{options}" if options else url
+            async with _worker(used), Client(used, work=[stamp]) as client:
+                before = await _flushes(url)
+                for _ in range(LATENCIES + 10):
+                    await asyncio.sleep(0.003)
+                    sent = time.monotonic()
+                    began = await client.enqueue(stamp()).result(timeout=20)
+                    taken.append((began - sent, time.monotonic() - sent))
+                await asyncio.sleep(FLUSHES_SHOWN)
+                self._flushes = (await _flushes(url) - before) / len(taken)
+        self._latencies, self._results = (
+            [each * 1000 for each in one] for one in zip(*taken[10:], strict=True)
+        )
         return percentile(self._latencies, 0.5)
 
     async def floor_drain(self) -> float:
@@ -147,6 +173,19 @@ async def server_of(url: str) -> psutil.Process:
         await connection.close()
     assert parent is not None
     return parent
+
+
+async def _flushes(url: str) -> float:
+    """How often PostgreSQL has waited for its disk to take the log. Other stores do not say: 0."""
+    if not url.startswith("postgres"):
+        return 0.0
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        return float(await connection.fetchval(FLUSHES))
+    finally:
+        await connection.close()
 
 
 def used_by(process: psutil.Process) -> float:
