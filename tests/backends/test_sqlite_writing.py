@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tests.support.sqlite import (
 from treadle.backends.sqlite import SqliteBackend
 from treadle.backends.sqlite import threads as threads_module
 from treadle.backends.sqlite.statements import statements
-from treadle.errors import NotFound, StoreUnavailable
+from treadle.errors import BackendError, NotFound, NotStarted, StoreUnavailable
 from treadle.item import Demand, Heartbeat, Settlement, Submission
 from treadle.testing import ManualClock
 
@@ -94,10 +95,13 @@ async def test_leases_do_not_lapse_during_a_long_wait_for_the_lock(
     await backend.close()
 
 
+@pytest.mark.parametrize("quick", [False, True])
 async def test_leases_do_not_lapse_while_calls_fail_because_of_the_lock(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch, quick: bool
 ) -> None:
     """What counts is the time since the first call that could not write."""
+    if quick:
+        set_pace(monkeypatch, QUICK)
     monkeypatch.setattr(threads_module, "LONG_WAIT", 0.2)
     clock = ManualClock()
     backend = SqliteBackend(path, clock=clock, busy_timeout=0.15)
@@ -150,7 +154,12 @@ async def test_a_call_waits_for_the_busy_timeout_once(path: Path) -> None:
     await backend.close()
 
 
-async def test_waiting_verbs_share_a_commit(backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("quick", [False, True])
+async def test_waiting_verbs_share_a_commit(
+    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch, quick: bool
+) -> None:
+    if quick:
+        set_pace(monkeypatch, QUICK)
     commits = 0
     check = threads_module.FileIdentity.check
 
@@ -217,6 +226,167 @@ async def test_the_log_does_not_grow_without_bounds(backend: SqliteBackend, path
         await backend.settle([replace(succeed(lease), result=large) for lease in leases])
         largest = max(largest, path.with_name("work.db-wal").stat().st_size)
     assert largest < 32 * 2**20
+
+
+# -- in the thread of the caller -------------------------------------------------------------------------
+
+QUICK, SLOW = 60.0, 0.0
+"""Of a disk that is always, or never, quick enough."""
+
+
+def set_pace(monkeypatch: pytest.MonkeyPatch, quick: float) -> None:
+    monkeypatch.setattr(threads_module, "QUICK", quick)
+
+
+@contextmanager
+def committing(monkeypatch: pytest.MonkeyPatch) -> Generator[list[str]]:
+    """The names of the threads that commit, by turns."""
+    found: list[str] = []
+    check = threads_module.FileIdentity.check
+
+    def noted(self: Any) -> None:
+        found.append(threading.current_thread().name)
+        check(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threads_module.FileIdentity, "check", noted)
+        yield found
+
+
+async def writers(backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch, *ids: str) -> list[str]:
+    """Submit items one by one. Return the names of the threads that commit."""
+    with committing(monkeypatch) as found:
+        for id in ids:
+            await submit(backend, id)
+            await asyncio.sleep(0)
+    return found
+
+
+async def test_a_lone_caller_writes_in_its_own_thread_while_the_disk_is_quick(
+    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = threading.current_thread().name, "treadle-write-work.db"
+    assert await writers(backend, monkeypatch, "a") == [there], "how quick it is shows first"
+    set_pace(monkeypatch, QUICK)
+    assert await writers(backend, monkeypatch, "b", "c") == [here, here]
+    set_pace(monkeypatch, SLOW)
+    assert await writers(backend, monkeypatch, "d") == [there]
+    assert [await status(backend, id) for id in "abcd"] == ["ready"] * 4
+
+
+async def test_what_may_be_long_is_not_written_in_the_thread_of_the_caller(
+    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = threading.current_thread().name, "treadle-write-work.db"
+    await submit(backend, *(f"i{n}" for n in range(6)))
+    await backend.beat(Heartbeat(worker="w", lease=LONG))
+    set_pace(monkeypatch, QUICK)
+    with committing(monkeypatch) as found:
+        leases = (await backend.claim(Demand(worker="w", limit=5))).leases
+        await asyncio.sleep(0)
+        await backend.claim(Demand(worker="w", limit=1))
+        await asyncio.sleep(0)
+        await backend.settle([succeed(leases[0])])
+        await asyncio.sleep(0)
+        await backend.settle([replace(succeed(leases[1]), log=b"a")])
+        await submit(backend, "many", "items")
+        await backend.submit([Submission((replace(item("large"), input=b"x" * 20_000),))])
+        await backend.submit([Submission((replace(item("after"), after=("i3",), need=1),))])
+        await backend.settle([succeed(leases[2])])
+    assert found == [here, there, here, there, there, there, there, there]
+
+
+def test_one_slow_flush_sends_callers_back_to_the_thread() -> None:
+    pace = threads_module.Pace()
+    assert not pace.is_quick
+    for _ in range(30):
+        pace.add(0.0002)
+    assert pace.is_quick
+    pace.add(0.01)
+    assert not pace.is_quick
+    for _ in range(7):
+        pace.add(0.0002)
+    assert pace.is_quick
+
+
+async def test_a_lock_does_not_block_a_caller_that_could_write_itself(
+    backend: SqliteBackend, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_pace(monkeypatch, QUICK)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        submitting = asyncio.create_task(submit(backend, "a"))
+        assert await status(backend, "a") is None
+        assert not submitting.done()
+        other.execute("ROLLBACK")
+        await submitting
+    assert await status(backend, "a") == "ready"
+
+
+async def test_an_error_in_the_thread_of_the_caller_undoes_all(
+    backend: SqliteBackend, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_pace(monkeypatch, QUICK)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON treadle_open BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+        with pytest.raises(BackendError, match="no"):
+            await submit(backend, "a")
+        other.execute("DROP TRIGGER full")
+    await asyncio.sleep(0)
+    assert await writers(backend, monkeypatch, "a") == [threading.current_thread().name]
+    assert await status(backend, "a") == "ready"
+
+
+async def test_a_file_that_was_replaced_is_noticed_in_the_thread_of_the_caller(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = SqliteBackend(path)
+    await backend.open()
+    set_pace(monkeypatch, QUICK)
+    await asyncio.to_thread(path.rename, path.with_name("elsewhere.db"))
+    with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+        await submit(backend, "a")
+    await backend.close()
+
+
+async def test_event_loops_that_write_themselves_share_a_file(
+    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_pace(monkeypatch, QUICK)
+
+    async def some(name: str) -> None:
+        for n in range(50):
+            await submit(backend, f"{name}{n}")
+
+    await asyncio.gather(some("a"), *(asyncio.to_thread(asyncio.run, some(name)) for name in "bcd"))
+    (count,) = await backend.counts()
+    assert count.count == 200
+
+
+async def test_the_log_does_not_grow_without_bounds_while_callers_write(
+    backend: SqliteBackend, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_pace(monkeypatch, QUICK)
+    large = b"x" * 16_000
+    for n in range(900):
+        await backend.submit([Submission((replace(item(f"{n}"), input=large),))])
+        await asyncio.sleep(0)
+    assert path.with_name("work.db-wal").stat().st_size < 32 * 2**20
+
+
+async def test_a_backend_that_is_closed_while_its_callers_write_opens_nothing_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_pace(monkeypatch, QUICK)
+    backend = SqliteBackend(path)
+    await backend.open()
+    await submit(backend, "a")
+    await backend.close()
+    with pytest.raises(NotStarted):
+        await submit(backend, "b")
+    assert not path.with_name("work.db-wal").exists()
 
 
 # -- plans ----------------------------------------------------------------------------------------------

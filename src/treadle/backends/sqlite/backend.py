@@ -91,6 +91,10 @@ T = TypeVar("T")
 A = TypeVar("A", Changed, bool)
 P = ParamSpec("P")
 
+_FEW = 4
+_SMALL = 16 * 2**10
+"""What the thread of a caller may write: this many items (a claim: if the last one brought no more), and
+inputs and results of fewer bytes."""
 _CHECK_ROOM_EVERY = 1.0
 """Seconds between two looks at the free bytes of the disk."""
 
@@ -167,10 +171,21 @@ class SqliteBackend(SqliteDatabase):
             return await call_with_connection(
                 tx, lambda connection: transactions.submit_within(connection, submissions, path, now)
             )
+        if len(submissions) == 1 and _is_lone(submissions[0]):
+            found = self._using().writer.execute_here(submit.submit, submissions)
+            if found is not None:
+                return found
         return await self._write(submit.submit, submissions)
 
     async def claim(self, demand: Demand) -> Claim:
-        return await self._write(claim.claim, demand, self._using().directory)
+        opened = self._using()
+        found = None
+        if self._claimed <= _FEW:
+            found = opened.writer.execute_here(claim.claim, demand, opened.directory)
+        if found is None:
+            found = await self._write(claim.claim, demand, opened.directory)
+        self._claimed = len(found.leases)
+        return found
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         opened = self._using()
@@ -186,6 +201,10 @@ class SqliteBackend(SqliteDatabase):
         return await self._write(workers.remove_worker, worker)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        if len(settlements) <= _FEW and all(map(_is_short, settlements)):
+            found = self._using().writer.execute_here(settle.settle_few, settlements)
+            if found is not None:
+                return found
         return await self._write(settle.settle, settlements)
 
     async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
@@ -521,6 +540,18 @@ class SqliteBackend(SqliteDatabase):
 
     async def now(self) -> float:
         return self._clock.now()
+
+
+def _is_lone(submission: Submission) -> bool:
+    """Whether it is short work to store it."""
+    items = submission.items
+    return len(items) == 1 and len(items[0].input) < _SMALL and not items[0].after
+
+
+def _is_short(settlement: Settlement) -> bool:
+    """Whether it is short work to apply it."""
+    result = settlement.result
+    return settlement.log is None and (result is None or len(result) < _SMALL)
 
 
 class SqliteHeartbeatConnection:

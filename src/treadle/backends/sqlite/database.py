@@ -74,6 +74,8 @@ class SqliteDatabase:
         """The threads that wait for the end of a fork."""
         self._forked_too_early = False
         self._room_until = 0.0
+        self._claimed = 0
+        """How many items the last claim has brought."""
 
     # -- opening and closing ---------------------------------------------------------------------------
 

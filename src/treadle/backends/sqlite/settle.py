@@ -63,6 +63,11 @@ def settle(tx: Tx, settlements: Sequence[Settlement]) -> Settled:
     return settle_plain(tx, settlements) or _SettleCall(tx, settlements).run(settlements)
 
 
+def settle_few(tx: Tx, settlements: Sequence[Settlement]) -> Settled | None:
+    """The same for those that have no log. None: they are not plain, or others wait, who may be many."""
+    return settle_plain(tx, settlements) if tx.value(ANY_BLOCKED) is None else None
+
+
 class _PlannedChildren(NamedTuple):
     new: Sequence[Item]
     existing: Mapping[str, str]

@@ -3,6 +3,9 @@ that take long.
 
 Group commit: verbs that wait for the writer at the same time share a transaction, each in its own savepoint,
 and are answered after the commit. A commit costs a flush of the disk. This way many verbs pay for one flush.
+
+To wake a thread, and to be woken by it, takes longer than a small transaction. So a verb that writes few rows
+is executed in the thread of its caller, if no other verb waits and the disk is quick: see `Pace`.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
 from treadle.base.timing import Clock
 from treadle.errors import StoreUnavailable
@@ -37,9 +40,10 @@ from .process_directory import try_lock, unlock
 from .statements import Tx, statements
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _COUNTS = statements("wakeups")
-_CUT_LOG = statements("connection")["cut_log"]
+_LOG = statements("connection")
 
 _log = logging.getLogger("treadle")
 
@@ -221,6 +225,36 @@ IDLE_AFTER = 0.25
 take longer than a statement."""
 
 
+QUICK = 0.001
+"""Seconds that a transaction may take, on average, to be executed in a thread that runs an event loop."""
+AT_FIRST = 0.01
+"""Seconds that a transaction is taken for before the first one. As much counts a lock that is found taken."""
+_NEWEST = 0.125
+"""The part of the newest transaction in the average."""
+MOST_HERE = 256
+"""Transactions in threads of callers before one in the writer's, which moves the log into the file if it is
+long."""
+_LOOK_EVERY = 8
+"""Transactions in threads of callers before one looks whether others wait for the lock: two system calls."""
+
+
+class Pace:
+    """How long transactions take now: a moving average of those that have written, of all threads.
+
+    While it is at most `QUICK`, callers execute verbs of few rows in their own threads. A flush of 8 ms ends
+    that, and seven quick ones in the writer's thread bring it back."""
+
+    def __init__(self) -> None:
+        self._average = AT_FIRST
+
+    @property
+    def is_quick(self) -> bool:
+        return self._average <= QUICK
+
+    def add(self, seconds: float) -> None:
+        self._average += _NEWEST * (seconds - self._average)
+
+
 class WriterThread(DatabaseThread):
     """Executes verbs that write."""
 
@@ -238,6 +272,64 @@ class WriterThread(DatabaseThread):
         self._connect = connect
         self._lock = lock
         self._connection: sqlite3.Connection | None = None
+        self._pace = Pace()
+        self._here = 0
+        """Transactions in threads of callers since the last one in this thread."""
+        self._blocked: asyncio.AbstractEventLoop | None = None
+        """The event loop in whose thread one was executed, until its next turn."""
+        self._committed: list[DatabaseCall] = []
+        """Those to answer."""
+
+    def execute_here(
+        self, verb: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs
+    ) -> T | None:
+        """Execute a verb of few rows in the caller's thread, one in each turn of its event loop. None: it
+        would have to wait, or the disk is slow, or the verb says so. Nothing is written: `call` it then."""
+        if not (self._pace.is_quick and self._queue.empty()):
+            return None
+        loop = asyncio.get_running_loop()
+        if loop is self._blocked or not self._between_calls.acquire(blocking=False):
+            return None
+        try:
+            connection = self._connection
+            if connection is None or self._stopping is not None:
+                return None
+            try:
+                if not self._begin_here(connection):
+                    return None
+                self._blocked = loop
+                loop.call_soon(self._next_turn)
+                now, began, changes = self._clock.now(), time.monotonic(), connection.total_changes
+                found = verb(Tx(connection.cursor(), now, now), *arguments, **options)
+                if found is None:
+                    self._roll_back()
+                    return None
+                self._end(connection)
+            except BaseException as error:
+                self._roll_back()
+                if (failure := self._failure(error)) is error:
+                    raise
+                raise failure from error
+            if connection.total_changes > changes:
+                self._pace.add(time.monotonic() - began)
+            return found
+        finally:
+            self._between_calls.release()
+
+    def _next_turn(self) -> None:
+        self._blocked = None
+
+    def _begin_here(self, connection: sqlite3.Connection) -> bool:
+        """Begin a transaction whose commit leaves the log as it is. False: the writer's thread has to."""
+        if self._here == MOST_HERE:
+            return False
+        if self._here == 0:
+            connection.execute(_LOG["no_checkpoint"])
+        self._here += 1
+        if not self._lock.begin_at_once(connection, look=self._here % _LOOK_EVERY == 1):
+            self._pace.add(AT_FIRST)
+            return False
+        return True
 
     def _open(self) -> None:
         self._connection = self._connect()
@@ -257,10 +349,14 @@ class WriterThread(DatabaseThread):
                 self._commit([call] if self._queue.empty() else [call, *self._waiting(MOST_CALLS)])
                 if self._queue.empty():
                     self._lock.wrote = False
+            # Now, so that a caller that writes again at once can do so in its own thread.
+            committed, self._committed = self._committed, []
+            answer(committed)
 
     def _close(self) -> None:
-        self._disconnect()
-        self._lock.close()
+        with self._between_calls:
+            self._disconnect()
+            self._lock.close()
 
     def close_inherited(self) -> None:
         self._disconnect()
@@ -283,17 +379,20 @@ class WriterThread(DatabaseThread):
     # -- one transaction -------------------------------------------------------------------------------
 
     def _commit(self, calls: list[DatabaseCall]) -> None:
-        """Execute these calls, and those that come meanwhile, in one transaction. Then answer them."""
+        """Execute these calls, and those that come meanwhile, in one transaction. Answer those that fail."""
         try:
             connection = self._connection or self._connected()
+            if self._here:
+                connection.execute(_LOG["checkpoint_pages"])
+                self._here = 0
             waited = self._begin(connection, calls)
         except BaseException as error:  # noqa: BLE001  the callers get every error
             self._fail(calls, error)
             return
+        began, changes = time.monotonic(), connection.total_changes
         try:
             self._execute(connection, calls, waited)
-            connection.execute("COMMIT")
-            self._identity.check()
+            self._end(connection)
         except BaseException as error:  # noqa: BLE001  the callers get every error
             self._roll_back()
             if isinstance(error, sqlite3.Error) and len(calls) > 1:
@@ -303,7 +402,13 @@ class WriterThread(DatabaseThread):
                 return
             self._fail(calls, error)
             return
-        answer(calls)
+        if connection.total_changes > changes:
+            self._pace.add(time.monotonic() - began)
+        self._committed += calls
+
+    def _end(self, connection: sqlite3.Connection) -> None:
+        connection.execute("COMMIT")
+        self._identity.check()
 
     def _begin(self, connection: sqlite3.Connection, calls: list[DatabaseCall]) -> float:
         """Begin a transaction for these calls, and for those that came while others wrote, heartbeats first:
@@ -347,15 +452,20 @@ class WriterThread(DatabaseThread):
                 calls += self._waiting(MOST_CALLS - done)
 
     def _fail(self, calls: list[DatabaseCall], error: BaseException) -> None:
-        failure = error
-        if isinstance(error, sqlite3.Error):
-            failure = translated(error, self._path)
-            failure.__cause__ = error
-            if breaks_connection(error):
-                self._disconnect()
+        failure = self._failure(error)
         for call in calls:
             call.error = failure
         answer(calls)
+
+    def _failure(self, error: BaseException) -> BaseException:
+        """What callers get for this error. The connection is closed if it is of no more use."""
+        if not isinstance(error, sqlite3.Error):
+            return error
+        failure = translated(error, self._path)
+        failure.__cause__ = error
+        if breaks_connection(error):
+            self._disconnect()
+        return failure
 
     def _connected(self) -> sqlite3.Connection:
         """The connection; a new one if the last one broke. Only ever to the file that was opened first."""
@@ -381,7 +491,7 @@ class WriterThread(DatabaseThread):
     def _truncate_log(self) -> None:
         try:
             if self._connection is not None and Path(f"{self._path}-wal").stat().st_size > LOG_LIMIT:
-                self._connection.execute(_CUT_LOG).fetchall()
+                self._connection.execute(_LOG["cut_log"]).fetchall()
         except (OSError, sqlite3.Error) as error:
             # A reader is in the way, or the disk is full. A later call truncates the log.
             _log.debug("treadle: cannot truncate the write-ahead log of %s: %s", self._path, error)
@@ -449,6 +559,16 @@ class WriteLock:
         self.wrote = True
         began, self._began = self._began, None
         return time.monotonic() - began
+
+    def begin_at_once(self, connection: sqlite3.Connection, *, look: bool) -> bool:
+        """Begin a write transaction, unless another has the lock or, with `look`, waits for it. Nor after
+        calls that failed because of the lock: `begin` tells how long that took."""
+        if self._began is not None or (look and self._others_wait()):
+            return False
+        try:
+            return _try_begin(connection)
+        except sqlite3.Error:
+            return False  # the writer's thread meets the same error, and knows what to do
 
     def close(self) -> None:
         if self._file is not None:

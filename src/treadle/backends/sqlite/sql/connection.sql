@@ -11,6 +11,9 @@ PRAGMA synchronous = NORMAL
 -- :name checkpoint_pages
 PRAGMA wal_autocheckpoint = 4000
 
+-- :name no_checkpoint
+PRAGMA wal_autocheckpoint = 0
+
 -- The same as connection.LOG_LIMIT.
 -- :name log_limit
 PRAGMA journal_size_limit = 67108864
