@@ -42,7 +42,7 @@ def test_no_source_holds_what_cannot_be() -> None:
     assert sources(reason="expired", status=("success", "ready")) == ()
     assert sources(killing=True, status=("dead",)) == ()
     assert sources(killing=True, mark="") == ()
-    assert sources(held=True) == ("scheduled", "open", "all")
+    assert sources(held=True) == ("held", "scheduled", "open", "all")
     assert sources(held=True, status=("ready",)) == ()
     assert plan_list("memory", Filter(killing=True, mark=""), limit=1).narrowest({"all": 1}) is None
 
