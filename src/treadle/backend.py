@@ -240,11 +240,17 @@ class Export(Protocol):
         treadle.store.portable. `limit` 0 only puts off the end of the freeze."""
         ...
 
-    async def move(self, move: str, to: str) -> None:
+    async def move(self, move: str, to: str, content: str = "") -> None:
         """End the freeze with the decision: another store owns the work from now on. `move`: the id of the
-        move; `to`: the address of that store, without a password. In one step the mark is `moved`, and from
-        then on every verb raises `StoreMoved`; what the store held stays, for people to look at or remove.
-        `StoreUnavailable`, and nothing changed, if the freeze has ended meanwhile."""
+        move; `to`: the address of that store, without a password; `content`: what it holds. In one step the
+        mark is `moved`, and from then on every verb raises `StoreMoved`; what the store held stays, until
+        `take_back`, or for people to look at or remove. `StoreUnavailable`, and nothing changed, if the
+        freeze has ended meanwhile."""
+        ...
+
+    async def give_back(self, move: str, source: str) -> None:
+        """End the freeze, and undo `own`: in one step the store is marked `importing` by this move from
+        `source` again, as a whole import is. `StoreUnavailable` as for `move`."""
         ...
 
 
@@ -963,6 +969,16 @@ class Backend(Protocol):
         what that says. `BackendError` if it knows nothing of this move."""
         ...
 
+    async def take_back(self, move: str) -> None:
+        """Let a store own again what it held before this move: its mark `moved` is removed. Only if no other
+        one owns it. `BackendError` if it was not moved by this move."""
+        ...
+
+    async def identity(self) -> str | None:
+        """Return what tells this store from all others: the same under each of its addresses. None: there is
+        no store yet, or it cannot tell."""
+        ...
+
     async def discard(self, move: str) -> None:
         """Remove what was imported by this move, and the mark. The store is empty. Nothing happens if it is
         not marked by this move."""
@@ -1045,7 +1061,7 @@ def store_name(backend: object) -> str:
 
 
 def unknown_move(address: str, move: str) -> BackendError:
-    """What `own` raises in a store that has neither imported this move nor owned it last."""
+    """What a store raises that has neither imported this move, nor owned it last, nor moved by it."""
     return BackendError(f"{address} holds nothing of move {move}")
 
 

@@ -281,12 +281,17 @@ class StoreMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The id of the move."""
     to: str = ""
     """For `moved`: the address of the store that owns it now, without a password."""
+    content: str = ""
+    """For `moved`: what that store held when it began to own it, as `Tally.content` says it."""
     source: str = ""
     """For `importing`: the address of the store whose work it is, without a password. Empty for a file."""
     whole: bool = False
     """For `importing`: all was written. It may be the only copy."""
     until: float = 0.0
     """For `frozen`: when it thaws by itself, by the store's clock."""
+
+    def is_moved_by(self, move: str) -> bool:
+        return self.state == "moved" and self.move == move
 
     def is_of(self, move: str) -> bool:
         """Whether this move is importing."""

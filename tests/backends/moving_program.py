@@ -1,7 +1,8 @@
 """Promotes a store, and kills itself with SIGKILL at a step of it: `moving_program.py OLD NEW PREFIX STEP`.
+With `back` as the last argument it gives a promotion up.
 
-The steps are the calls of the two stores, from 1 on. With 0 it promotes all of it, and prints how many steps
-that took. A store that this process leaves frozen thaws soon.
+The steps are the calls of the two stores, from 1 on. With 0 it does all of it, and prints how many steps that
+took. A store that this process leaves frozen thaws soon.
 """
 
 import asyncio
@@ -48,9 +49,14 @@ class KilledExport(Export):
     async def read(self, limit: int = 1000) -> Sequence[bytes]:
         return await self.inner.read(limit)
 
-    async def move(self, move: str, to: str) -> None:
+    async def move(self, move: str, to: str, content: str = "") -> None:
         await self.steps.pass_one()
-        await self.inner.move(move, to)
+        await self.inner.move(move, to, content)
+        await self.steps.pass_one()
+
+    async def give_back(self, move: str, source: str) -> None:
+        await self.steps.pass_one()
+        await self.inner.give_back(move, source)
         await self.steps.pass_one()
 
 
@@ -80,6 +86,7 @@ class KilledStore(WrappedBackend):
                 self.passed.frozen = export
             await self.passed.pass_one()
             yield KilledExport(export, self.passed)
+            self.passed.frozen = None
 
     @asynccontextmanager
     async def import_(self, move: str, source: str = "") -> AsyncGenerator[KilledImport]:
@@ -92,11 +99,25 @@ class KilledStore(WrappedBackend):
         await self.inner.own(move)
         await self.passed.pass_one()
 
+    async def take_back(self, move: str) -> None:
+        await self.passed.pass_one()
+        await self.inner.take_back(move)
+        await self.passed.pass_one()
 
-async def main(old: str, new: str, prefix: str, last: str) -> None:
+    async def discard(self, move: str) -> None:
+        await self.passed.pass_one()
+        await self.inner.discard(move)
+        await self.passed.pass_one()
+
+
+async def main(old: str, new: str, prefix: str, last: str, back: str = "") -> None:
     steps = Steps(int(last))
     stores = [connect(url, prefix=prefix, notify=False, clock=SystemClock()) for url in (old, new)]
-    await promote.promote(*(KilledStore(store, steps) for store in stores), None, lambda *_: None)
+    first, second = (KilledStore(store, steps) for store in stores)
+    if back:
+        await promote.give_up(first, second)
+    else:
+        await promote.promote(first, second, None, lambda *_: None)
     print(steps.count)  # noqa: T201
 
 

@@ -21,9 +21,10 @@ from tests.backends.redis_store import RedisSubject
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url  # noqa: F401
 from tests.backends.test_sqlite import FileSubject
 from tests.cli.forks import common_server
-from treadle.backend import Backend
+from treadle.backend import Backend, store_name
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres import moving as postgres_moving
+from treadle.backends.redis.moving import wait_until_thawed
 from treadle.backends.sqlite import SqliteBackend
 from treadle.base.timing import SystemClock
 from treadle.connect import connect
@@ -35,7 +36,7 @@ from treadle.errors import (
     StoreUnfinished,
     UnsupportedError,
 )
-from treadle.item import Filter, Heartbeat, Item, Submission
+from treadle.item import AuditNote, Demand, Filter, Heartbeat, Item, Order, Schedule, Submission
 from treadle.operate.promote import export_to, give_up, import_from, promote
 from treadle.ports import PortsBackend
 from treadle.ports.memory import MemoryPubSub, MemoryQueue, MemoryStore
@@ -367,13 +368,176 @@ async def test_give_up_leaves_what_came_from_elsewhere(tmp_path: Path, source: s
     assert caught.value.source == source
 
 
-async def test_give_up_is_refused_after_the_decision(tmp_path: Path) -> None:
-    """The new store owns the work."""
-    old, new = store(f"sqlite:///{tmp_path / 'a.db'}"), store(f"sqlite:///{tmp_path / 'b.db'}")
-    await fill(f"sqlite:///{tmp_path / 'a.db'}")
-    await promote(old, new, None, lambda *_: None)
+@pytest.mark.parametrize(("kind", "other"), PAIRS)
+async def test_a_promotion_is_given_up_before_the_new_store_is_used(
+    kind: str, other: str, request: pytest.FixtureRequest
+) -> None:
+    """The old store owns the work, and the new one is empty. It can be promoted again."""
+    old, new = urls((kind, other), request)
+    source = store(old)
+    await source.open()
+    await use(source)
+    before = tally(await records(source))
+    await source.close()
+    for _ in range(2):
+        await promote(store(old), store(new), AuditNote(actor="ann", reason="to see"), lambda *_: None)
+        assert await give_up(store(old), store(new))
+        assert not await give_up(store(old), store(new))
+        assert await owner(old, new) == "old"
+    await source.open()
+    after = tally(await records(source))
+    await source.close()
+    assert after.content == before.content
+
+
+async def use(backend: Backend) -> None:
+    """Leave items in many states, also such that a clock changes, and what expires."""
+    await backend.beat(Heartbeat(worker="w1", lease=60, types=("work",)))
+    items = [Item(id=f"item-{number}", type="work", input=b"{}", key=f"key-{number}") for number in range(9)]
+    late = [Item(id=f"late-{delay}", type="work", input=b"{}", delay=delay) for delay in (0.05, 3600)]
+    waits = Item(id="waits", type="work", input=b"{}", after=("item-8",), deadline=60)
+    await backend.submit([Submission((*items, *late, waits))])
+    claimed = await backend.claim(Demand(worker="w1", limit=4))
+    assert claimed.leases
+    await backend.order(Order(kind="pause", queue="q", until=await backend.now() + 0.2))
+    await backend.put_schedule(Schedule(name="s", next_at=1.0))
+    await backend.remove_worker("w1")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+async def test_there_is_no_way_back_from_a_store_that_was_used(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    """Nothing changes then: the new store goes on. A live worker is named."""
+    old, new = urls(("redis" if kind == "sqlite" else "sqlite", kind), request)
+    await fill(old)
+    await promote(store(old), store(new), None, lambda *_: None)
+    final = store(new)
+    await final.open()
+    await final.beat(Heartbeat(worker="w7", lease=60))
+    with pytest.raises(BackendError, match="w7"):
+        await give_up(store(old), store(new))
+    await final.remove_worker("w7")
+    await final.cancel(["item-3"])
+    with pytest.raises(BackendError, match="was used after the promotion"):
+        await give_up(store(old), store(new))
+    assert len((await final.list(Filter(), limit=100)).items) == 70
+    await final.close()
+    assert await owner(old, new) == "new"
+
+
+async def test_only_the_store_that_has_the_work_can_give_it_back(tmp_path: Path) -> None:
+    """Not one that the work never went to."""
+    old, new, third = (f"sqlite:///{tmp_path / name}.db" for name in "abc")
+    await fill(old)
+    await fill(third)
+    await promote(store(old), store(new), None, lambda *_: None)
     with pytest.raises(StoreMoved):
-        await give_up(old, new)
+        await give_up(store(old), store(third))
+    assert await owner(old, new) == "new"
+
+
+BACK = range(1, 10)
+
+
+async def kill_back_at(step: int, kinds: tuple[str, str], request: pytest.FixtureRequest) -> None:
+    old, new = urls(kinds, request)
+    await fill(old)
+    await promote(store(old), store(new), None, lambda *_: None)
+    code, _ = await program(old, new, "shop", step, "back")
+    assert code == -signal.SIGKILL
+    await thawed(new)
+    await owner(old, new)
+    code, _ = await program(old, new, "shop", 0, "back")
+    assert code == 0
+    assert (await store(old).mark(), await store(new).mark()) == (None, None)
+    final = store(old)
+    await final.open()
+    assert len((await final.list(Filter(), limit=1000)).items) == 70
+    await final.close()
+    assert await owner(old, new) == "old"
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("step", BACK)
+async def test_a_way_back_that_is_killed_leaves_one_owner_and_can_be_repeated(
+    step: int, request: pytest.FixtureRequest
+) -> None:
+    """From PostgreSQL back to SQLite."""
+    await kill_back_at(step, ("sqlite", "postgres"), request)
+
+
+@pytest.mark.usefixtures("processes", "another_form")
+@pytest.mark.parametrize("kinds", [("postgres", "redis"), ("redis", "sqlite")])
+@pytest.mark.parametrize("step", BACK)
+async def test_so_does_a_way_back_between_other_kinds(
+    kinds: tuple[str, str], step: int, request: pytest.FixtureRequest
+) -> None:
+    await kill_back_at(step, kinds, request)
+
+
+@pytest.mark.usefixtures("processes")
+async def test_the_steps_of_a_way_back_are_all_tried(request: pytest.FixtureRequest) -> None:
+    old, new = urls(("sqlite", "postgres"), request)
+    await fill(old)
+    await promote(store(old), store(new), None, lambda *_: None)
+    code, out = await program(old, new, "shop", 0, "back")
+    assert (code, int(out)) == (0, BACK[-1])
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+async def test_a_store_is_not_promoted_into_itself(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Also not under another address. Neither does it give itself up."""
+    (old,) = urls((kind,), request)
+    new = second_address(kind, old, tmp_path)
+    assert store_name(store(old)) != store_name(store(new))
+    await fill(old)
+    for refused in (promote(store(old), store(new), None, lambda *_: None), give_up(store(old), store(new))):
+        with pytest.raises(InputError, match="two addresses of one store"):
+            await refused
+    assert await store(old).mark() is None
+    await fill(f"sqlite:///{tmp_path / 'other.db'}")
+    await give_up(store(old), store(f"sqlite:///{tmp_path / 'other.db'}"))
+
+
+def second_address(kind: str, url: str, directory: Path) -> str:
+    if kind == "sqlite":
+        (directory / "alias.db").symlink_to(directory / "shop.db")
+        return f"sqlite:///{directory / 'alias.db'}"
+    if kind == "postgres":
+        return f"{url}{'&' if '?' in url else '?'}options=-c%20geqo%3Doff"
+    socket = Path(url.partition("://")[2].partition("?")[0])
+    (directory / "alias").symlink_to(socket)
+    return url.replace(str(socket), str(directory / "alias"))
+
+
+async def test_a_start_waits_until_a_store_has_thawed(
+    valkey_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And says so. Not for ever: then it says what to do."""
+    backend, other = store(valkey_url), store(valkey_url)
+    await backend.open()
+    async with backend.export(freeze=60):
+        starting = asyncio.create_task(other.open())
+        while "waiting for up to" not in caplog.text:  # noqa: ASYNC110  a log tells no one
+            await asyncio.sleep(0.01)
+        assert not starting.done()
+        with pytest.raises(StoreUnavailable, match="still frozen after 0 s: start again"):
+            async with other_link(valkey_url) as link:
+                await wait_until_thawed(link, 0.0)
+    await starting
+    assert await other.get(["x"]) == [None]
+    await other.close()
+    await backend.close()
+
+
+@asynccontextmanager
+async def other_link(url: str) -> AsyncGenerator[Any]:
+    backend: Any = store(url)
+    async with backend._moving.link() as link:
+        yield link
 
 
 class Stopped(Exception):

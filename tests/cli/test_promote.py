@@ -104,7 +104,9 @@ def test_a_promoted_store_names_the_new_one(store: Store, tmp_path: Path) -> Non
         assert (refused.code, new in refused.err) == (1, True), refused
     (again,) = call("promote", store.url, new, "--json").objects
     assert again["finished_earlier"]
-    assert call("promote", store.url, new, "--give-up").code == 1
+    back = call("promote", store.url, new, "--give-up")
+    assert (back.code, back.out) == (0, "the old store owns the work, and the new one is empty\n")
+    assert (_ids(store.url), _ids(new)) == (ids, set())
 
 
 def test_a_promotion_says_what_is_in_the_way(store: Store, tmp_path: Path) -> None:

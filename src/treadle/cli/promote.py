@@ -92,7 +92,11 @@ def promote_store(
         float, typer.Option("--skew", min=0, help="seconds by which the clocks of the stores may differ")
     ] = 1.0,
     undo: Annotated[
-        bool, typer.Option("--give-up", help="empty NEW of what a promotion that failed has left there")
+        bool,
+        typer.Option(
+            "--give-up",
+            help="go back to OLD, and empty NEW: after a promotion that failed, or before NEW is used",
+        ),
     ] = False,
     because: Annotated[str, typer.Option("--because", metavar="TEXT", help="why, for `treadle audit`")] = "",
     json: Annotated[bool, typer.Option("--json", help="one JSON object, for programs")] = False,
@@ -114,7 +118,11 @@ async def _promote(shell: Shell, old: str, new: str, prefix: str, skew: float, u
     new_store = connect(new, prefix=prefix, notify=False, clock=clock)
     if undo:
         found = await give_up(old_store, new_store)
-        shell.print("the new store is empty again" if found else "there was nothing to give up")
+        shell.print(
+            "the old store owns the work, and the new one is empty"
+            if found
+            else "there was nothing to give up"
+        )
         return None
     with _progress(shell) as progress:
         done = await promote(old_store, new_store, shell.note, progress, skew=skew)

@@ -135,7 +135,7 @@ async def promote(
     check_capable(new, "moving")
     _check_kept(old)
     _check_kept(new)
-    _check_different(old, new)
+    await _check_different(old, new)
     mark = await old.mark()
     if mark is not None:
         return await _finish(old, new, mark)
@@ -157,22 +157,30 @@ async def promote(
                 copied = await _copy(read, filled, export, lambda done: progress("copy", done))
                 await _add_note(filled, copied, note, "promote", f"{store_name(old)} to {address}")
                 await filled.finish()
-            await _compare(new, move, copied.tally, lambda done: progress("compare", done), export)
+            content = await _compare(new, move, copied.tally, lambda done: progress("compare", done), export)
         except BaseException:
             await new.discard(move)
             raise
-        await export.move(move, address)
+        await export.move(move, address, content)
     await new.own(move)
     return _promoted(copied.tally)
 
 
 async def give_up(old: Backend, new: Backend) -> bool:
-    """Empty the new store of what a promotion of the old one has left there. False: it has left nothing.
-    `StoreMoved` if the old store has moved: then there is nothing to go back to. `StoreUnfinished` if what is
-    there came from elsewhere."""
-    mark, other = await old.mark(), await new.mark()
+    """Let the old store own the work, and empty the new one of what a promotion has left there: one that has
+    failed, or one that has ended, as long as the new store is unused. False: there was none.
+    `StoreUnfinished` if what is there came from elsewhere. After a crash, call it again.
+
+    It takes the steps of a promotion back, the last one first. So a crash leaves two stores as a promotion
+    leaves them that was killed."""
+    await _check_different(old, new)
+    mark = await old.mark()
     if mark is not None and mark.state == "moved":
-        raise StoreMoved(mark.to)
+        await _give_back(old, new, mark)
+        await old.take_back(mark.move)  # the decision
+        await new.discard(mark.move)
+        return True
+    other = await new.mark()
     if other is None or other.state != "importing":
         return False
     if other.source != store_name(old):
@@ -181,12 +189,38 @@ async def give_up(old: Backend, new: Backend) -> bool:
     return True
 
 
+async def _give_back(old: Backend, new: Backend, mark: StoreMark) -> None:
+    """Let the new store own nothing, if it still is as it was when it began to own the work."""
+    other = await new.mark()
+    if other is not None and other.is_of(mark.move):
+        return
+    await _own(old, new, mark)
+    async with new.export(freeze=FREEZE) as export:
+        found = Tally()
+        while portion := await export.read(PORTION):
+            records = [portable.decode(data) for data in portion]
+            _check_head(records[0])
+            found.add(records)
+        if found.content != mark.content:
+            raise BackendError(
+                f"{store_name(new)} was used after the promotion, and {store_name(old)} has nothing of that: "
+                "there is no way back. Promote the new store into another one, which is empty"
+            )
+        await export.give_back(mark.move, store_name(old))
+
+
 async def _finish(old: Backend, new: Backend, mark: StoreMark) -> Promoted:
     """Do what is left of a promotion whose decision was made."""
     if mark.state == "importing":
         raise StoreUnfinished(mark.move, mark.source)
     if mark.state == "frozen":
         raise StoreUnavailable("the old store is frozen by another export: try again")
+    await _own(old, new, mark)
+    return Promoted({}, {}, "", finished=True)
+
+
+async def _own(old: Backend, new: Backend, mark: StoreMark) -> None:
+    """Let the new store own the work, if it is the one that has it."""
     try:
         await new.own(mark.move)
     except (StoreUnavailable, StoreMoved):
@@ -198,7 +232,6 @@ async def _finish(old: Backend, new: Backend, mark: StoreMark) -> Promoted:
             f"{store_name(old)} was moved to {mark.to} by move {mark.move}, which does not hold it: {error}. "
             "Restore it from its backup. What the old store held is still there, under names with `parked`"
         ) from error
-    return Promoted({}, {}, "", finished=True)
 
 
 def _check_kept(backend: Backend) -> None:
@@ -206,9 +239,13 @@ def _check_kept(backend: Backend) -> None:
         raise InputError("memory:// ends with this process: nothing can be moved out of it, or into it")
 
 
-def _check_different(old: Backend, new: Backend) -> None:
+async def _check_different(old: Backend, new: Backend) -> None:
+    """Raise for one store, also if it has two addresses."""
     if store_name(old) == store_name(new):
         raise InputError(f"the old store and the new one are the same: {store_name(old)}")
+    identity = await old.identity()
+    if identity is not None and identity == await new.identity():
+        raise InputError(f"{store_name(old)} and {store_name(new)} are two addresses of one store")
 
 
 async def _check_ready(old: Backend, new: Backend, skew: float) -> None:
@@ -296,8 +333,8 @@ async def _add_note(filled: Import, copied: _Copied, note: AuditNote | None, ver
 
 async def _compare(
     new: Backend, move: str, wanted: Tally, progress: Callable[[int], None], frozen: Export | None = None
-) -> None:
-    """Read the new store, and raise if it is not what was read from the old one."""
+) -> str:
+    """Read the new store, and raise if it is not what was read from the old one. Returns its content."""
     found = Tally()
     async with new.export(move=move) as export:
         while portion := await export.read(PORTION):
@@ -313,6 +350,7 @@ async def _compare(
         if frozen is None:
             raise damaged(f"no store holds what is in it: {how}")
         raise BackendError(f"the copy differs: {how}. Nothing was moved. This is a bug of treadle")
+    return found.content
 
 
 def _new_move() -> str:

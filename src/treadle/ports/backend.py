@@ -213,6 +213,8 @@ class PortsBackend(Backend):
     mark = _without("moving", Backend.mark)
     own = _without("moving", Backend.own)
     discard = _without("moving", Backend.discard)
+    take_back = _without("moving", Backend.take_back)
+    identity = _without("moving", Backend.identity)
 
     def export(
         self, *, freeze: float | None = None, move: str | None = None

@@ -636,6 +636,9 @@ def unleased(item: PortableItem, lease: LostLease, now: float) -> PortableItem:
 # ------------------------------------------------------------------------------------------ counts and files
 
 
+_EXPIRING: Final = (PortableOrder, PortableKey)
+
+
 class Tally:
     """Counts records by kind, and adds up a checksum that does not depend on their order.
 
@@ -647,11 +650,13 @@ class Tally:
         self.statuses: dict[str, int] = {}
         self.last_audit = 0
         """The highest number of an audit entry."""
-        self._sum = 0
+        self._sum = self._lasting = 0
+        self._counters = (0, 0)
 
     def add(self, records: Iterable[AnyRecord]) -> None:
         for record in records:
             if isinstance(record, Head):
+                self._counters = record.number, record.orders
                 continue
             kind = str(record.__struct_config__.tag)
             self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -660,11 +665,21 @@ class Tally:
             elif isinstance(record, PortableAudit):
                 self.last_audit = max(self.last_audit, record.no)
             # Encoded anew: one store writes a whole number where another writes a float.
-            self._sum += int.from_bytes(hashlib.blake2b(encode(record), digest_size=16).digest(), "big")
+            added = int.from_bytes(hashlib.blake2b(encode(record), digest_size=16).digest(), "big")
+            self._sum += added
+            if not isinstance(record, _EXPIRING):
+                self._lasting += added
 
     @property
     def checksum(self) -> str:
         return f"{self._sum % 2**128:032x}"
+
+    @property
+    def content(self) -> str:
+        """What was counted, in one text: the same for one store as long as it is not used. What expires by
+        itself is left out."""
+        number, orders = self._counters
+        return f"{self._lasting % 2**128:032x}-{number}-{orders}"
 
     @property
     def total(self) -> int:

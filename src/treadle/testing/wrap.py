@@ -160,6 +160,8 @@ class WrappedBackend(Backend):
     mark = passed_on(Backend.mark)
     own = passed_on(Backend.own)
     discard = passed_on(Backend.discard)
+    take_back = passed_on(Backend.take_back)
+    identity = passed_on(Backend.identity)
 
     def export(
         self, *, freeze: float | None = None, move: str | None = None

@@ -443,7 +443,7 @@ class MemoryBackend:
         try:
             yield reading
         finally:
-            self._set_mark(reading.moved, store)
+            self._set_mark(reading.mark, store)
 
     @asynccontextmanager
     async def import_(self, move: str, source: str = "") -> AsyncGenerator[moving.MemoryImport]:
@@ -473,6 +473,14 @@ class MemoryBackend:
     async def discard(self, move: str) -> None:
         if self._mark is not None and self._mark.is_of(move):
             self._set_mark(None, MemoryTables(self._clock))
+
+    async def take_back(self, move: str) -> None:
+        if self._mark is None or not self._mark.is_moved_by(move):
+            raise unknown_move(self.address, move)
+        self._set_mark(None, self._marked)
+
+    async def identity(self) -> str | None:
+        return self.address
 
     def _set_mark(self, mark: StoreMark | None, tables: MemoryTables | None) -> None:
         assert tables is not None

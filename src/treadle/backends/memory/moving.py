@@ -75,17 +75,24 @@ class MemoryExport(Export):
         self._frozen = frozen
         self._records = [portable.encode(record) for record in records_of(store)]
         self._read = 0
-        self.moved: StoreMark | None = None
+        self.mark: StoreMark | None = None
+        """How the freeze ends."""
 
     async def read(self, limit: int = 1000) -> Sequence[bytes]:
         found = self._records[self._read : self._read + limit]
         self._read += len(found)
         return found
 
-    async def move(self, move: str, to: str) -> None:
+    async def move(self, move: str, to: str, content: str = "") -> None:
+        self._end(StoreMark(state="moved", move=move, to=to, content=content))
+
+    async def give_back(self, move: str, source: str) -> None:
+        self._end(StoreMark(state="importing", move=move, source=source, whole=True))
+
+    def _end(self, mark: StoreMark) -> None:
         if not self._frozen:
             raise StoreUnavailable("the export is not frozen")
-        self.moved = StoreMark(state="moved", move=move, to=to)
+        self.mark = mark
 
 
 def records_of(store: MemoryTables) -> Iterator[AnyRecord]:

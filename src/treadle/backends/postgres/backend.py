@@ -242,6 +242,12 @@ class PostgresBackend(
     async def discard(self, move: str) -> None:
         await self._moving.discard(move)
 
+    async def take_back(self, move: str) -> None:
+        await self._moving.take_back(move)
+
+    async def identity(self) -> str | None:
+        return await self._moving.identity()
+
     # -- wake-ups --------------------------------------------------------------------------------------
 
     @property

@@ -139,12 +139,12 @@ class MovingSchema:
                 raise
             raise refusal(mark) from error
 
-    async def park(self, connection: Connection, state: int, move: str, to: str) -> None:
+    async def park(self, connection: Connection, state: int, move: str, to: str, content: str = "") -> None:
         """Take the schema out of sight, and say why, in the open transaction."""
         name = self.schema.name
         await connection.execute(text("moving", "rename", before=name, after=self.parked))
         await connection.execute(text("moving", "create_stub", schema=name, parked=self.parked))
-        await connection.execute(self.sql("set_mark"), state, move, to)
+        await connection.execute(self.sql("set_mark"), state, move, to, content)
         for (role,) in await connection.fetch(_sql("users"), self.parked):
             await connection.execute(text("moving", "let_read", schema=name, role=role))
 
@@ -206,6 +206,19 @@ class MovingSchema:
                 await self.schema.set_owned(connection, move)
                 await transaction.commit()
 
+    async def take_back(self, move: str) -> None:
+        async with self.connection() as connection:
+            transaction = await self.begin(connection)
+            mark = await self.schema.mark(connection)
+            if mark is None or not mark.is_moved_by(move):
+                raise unknown_move(self.address, move)
+            await self.unpark(connection)
+            await transaction.commit()
+
+    async def identity(self) -> str | None:
+        async with self.connection() as connection:
+            return await self.schema.identity(connection)
+
     async def discard(self, move: str) -> None:
         async with self.connection() as connection:
             transaction = await self.begin(connection)
@@ -245,10 +258,16 @@ class PostgresExport(Export):
                 break
         return found
 
-    async def move(self, move: str, to: str) -> None:
+    async def move(self, move: str, to: str, content: str = "") -> None:
+        await self._end(MOVED, move, to, content)
+
+    async def give_back(self, move: str, source: str) -> None:
+        await self._end(IMPORTING, move, source)
+
+    async def _end(self, state: int, move: str, other: str, content: str = "") -> None:
         if not self._frozen:
             raise StoreUnavailable("the export is not frozen")
-        await self._store.park(self._connection, MOVED, move, to)
+        await self._store.park(self._connection, state, move, other, content)
         await self._transaction.commit()
         self._frozen = False
 

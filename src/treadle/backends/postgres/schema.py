@@ -96,12 +96,18 @@ class PostgresSchema:
         if row is None:
             return None
         if row["state"] == MOVED:
-            return StoreMark(state="moved", move=row["move"], to=row["other"])
+            return StoreMark(state="moved", move=row["move"], to=row["other"], content=row["content"])
         return StoreMark(state="importing", move=row["move"], source=row["other"], whole=True)
 
     async def owned(self, connection: Connection) -> str | None:
         """The last move that the store owned."""
         return (await self._meta(connection)).get("owned")
+
+    async def identity(self, connection: Connection) -> str | None:
+        """The key of its wake-ups, and which schema it is: a copy has that key too."""
+        key = (await self._meta(connection)).get("wake_key")
+        oids = await connection.fetchval(statement("moving", "oids"), f'"{self.name}"')
+        return None if key is None or oids is None else f"{key}:{oids}"
 
     async def set_owned(self, connection: Connection, move: str) -> None:
         await connection.execute(self.sql(_sql("set_meta")), "owned", move)

@@ -20,7 +20,7 @@ from .health import RedisDamage, RedisHealth
 from .limits import RedisLimits
 from .link import RedisLink
 from .lists import RedisLists
-from .moving import MovingNamespace, RedisMoves, check_unmarked, explained
+from .moving import MovingNamespace, RedisMoves, check_unmarked, explained, wait_until_thawed
 from .operate import RedisOperate, RedisRequeue, RedisUpdates
 from .orders import RedisOrders
 from .records import RedisRecords
@@ -133,6 +133,8 @@ class RedisBackend(
             connection = await self._link.start()
             try:
                 await check_version(connection)
+                if not self._is_heartbeat:
+                    await wait_until_thawed(self._link)
                 await self._check_store(self._link)
                 if not (self._is_heartbeat or self._was_opened):
                     await self._log_risks()

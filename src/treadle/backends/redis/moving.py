@@ -9,8 +9,10 @@ Keys that are frozen come back by themselves: the first process that meets them 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
+import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -86,6 +88,9 @@ _EMPTY: Final = RedisScript("in_the_way")
 FOLDER: Final = "parked:"
 DEFAULT_FREEZE: Final = 30.0
 """Seconds for which an export keeps the keys of a store frozen, after each read."""
+FROZEN_PATIENCE: Final = 150.0
+"""Seconds for which a start waits until a store has thawed: longer than a promotion that was killed leaves it
+frozen."""
 JUST_THAWED: Final = 60.0
 """Seconds after which a script has failed for another reason."""
 DISK_MS: Final = 5000
@@ -124,8 +129,8 @@ def _lua(name: str) -> str:
 
 async def read_mark(link: RedisLink) -> StoreMark | None:
     """The mark of a namespace. What was frozen, and is not any more, is brought back."""
-    fields = (b"part_state", b"part_move", b"part_other", b"part_until", b"part_whole")
-    state, move, other, until, whole = await link.command(b"HMGET", link.key("meta"), *fields)
+    fields = (b"part_state", b"part_move", b"part_other", b"part_until", b"part_whole", b"part_content")
+    state, move, other, until, whole, content = await link.command(b"HMGET", link.key("meta"), *fields)
     if state is None:
         return None
     if state == b"frozen" and await _call(link, "thaw", b"frozen", move, b"1"):
@@ -138,6 +143,7 @@ async def read_mark(link: RedisLink) -> StoreMark | None:
         state="moved" if state == b"moved" else "frozen",
         move=move.decode(),
         to=other.decode(),
+        content=(content or b"").decode(),
         until=float(until),
     )
 
@@ -171,6 +177,25 @@ async def check_unmarked(link: RedisLink) -> None:
     mark = await read_mark(link)
     if mark is not None:
         raise refusal(mark)
+
+
+async def wait_until_thawed(link: RedisLink, patience: float = FROZEN_PATIENCE) -> None:
+    """Return when the store is not frozen, or has been for too long."""
+    end = time.monotonic() + patience
+    is_said = False
+    while (mark := await read_mark(link)) is not None and mark.state == "frozen":
+        if time.monotonic() > end:
+            raise StoreUnavailable(
+                f"the store is being exported or promoted, and still frozen after {patience:.0f} s: "
+                "start again when that has ended"
+            )
+        if not is_said:
+            is_said = True
+            log.warning(
+                "the store is being exported or promoted, and frozen meanwhile: waiting for up to %.0f s",
+                patience,
+            )
+        await asyncio.sleep(0.2)
 
 
 async def _call(link: RedisLink, script: str, *arguments: Argument) -> Any:
@@ -298,6 +323,17 @@ class MovingNamespace:
                 mark = await read_mark(link)
                 raise unknown_move(self.address, move) if mark is None else refusal(mark)
 
+    async def take_back(self, move: str) -> None:
+        async with self.link() as link:
+            if not await _call(link, "thaw", b"moved", move, b"0"):
+                raise unknown_move(self.address, move)
+            await _written(link)
+
+    async def identity(self) -> str | None:
+        async with self.link() as link:
+            id = await link.command(b"HGET", link.key("meta"), b"identity")
+            return None if id is None else id.decode()
+
     async def discard(self, move: str) -> None:
         async with self.link() as link:
             mark = await read_mark(link)
@@ -327,6 +363,12 @@ class RedisMoves:
 
     async def discard(self, move: str) -> None:
         await self._moving.discard(move)
+
+    async def take_back(self, move: str) -> None:
+        await self._moving.take_back(move)
+
+    async def identity(self) -> str | None:
+        return await self._moving.identity()
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -371,8 +413,16 @@ class RedisExport(Export):
                 "the freeze has ended before the export: the store is in use again, try again"
             )
 
-    async def move(self, move: str, to: str) -> None:
-        if not self._may_move or not await _call(self._link, "move", self._freeze, move, to):
+    async def move(self, move: str, to: str, content: str = "") -> None:
+        await self._end(b"moved", move, to, content)
+
+    async def give_back(self, move: str, source: str) -> None:
+        await self._end(b"importing", move, source)
+
+    async def _end(self, state: bytes, move: str, other: str, content: str = "") -> None:
+        if not self._may_move or not await _call(
+            self._link, "move", self._freeze, state, move, other, content
+        ):
             raise StoreUnavailable("the freeze has ended: the store is in use again")
         await _written(self._link)
 

@@ -1,10 +1,12 @@
 """Schema: the version of the layout of the keys, the id of a store, and the rights that scripts need.
 
-The key `meta` has both. A store that was emptied gets another id: see `beat` in workers.py.
+The key `meta` has both. A store that was emptied gets another id: see `beat` in workers.py. Its `identity` is
+as old as the version, and tells promotions that two addresses are those of one store.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import Final
 
 from treadle.errors import AccessDenied, SchemaError
@@ -28,6 +30,7 @@ async def check_schema(link: RedisLink, *, make: bool) -> None:
     if found is None and not make:
         raise SchemaError(None, VERSION)
     if found is None:
+        await link.command(b"HSETNX", key, b"identity", secrets.token_hex(8))
         await link.command(b"HSETNX", key, b"version", VERSION)
     elif int(found) != VERSION:
         raise SchemaError(int(found), VERSION, converts=False)

@@ -524,6 +524,12 @@ class SqliteBackend(SqliteDatabase):
     async def discard(self, move: str) -> None:
         await self._moving.discard(move)
 
+    async def take_back(self, move: str) -> None:
+        await self._moving.take_back(move)
+
+    async def identity(self) -> str | None:
+        return await self._moving.identity()
+
     # -- transactions ----------------------------------------------------------------------------------
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:

@@ -32,9 +32,9 @@ def read_mark(connection: sqlite3.Connection | sqlite3.Cursor) -> StoreMark | No
         return None
     if not rows:
         return None
-    state, move, to = rows[0]
+    state, move, to, content = rows[0]
     if state == MOVED:
-        return StoreMark(state="moved", move=move, to=to)
+        return StoreMark(state="moved", move=move, to=to, content=content)
     return StoreMark(state="importing", move=move, source=to, whole=True)
 
 

@@ -179,6 +179,24 @@ class MovingStore:
                 connection.execute(_SQL["set_owned"], (move,))
                 connection.execute("COMMIT")
 
+    async def take_back(self, move: str) -> None:
+        await self.run(lambda: self._take_back(move))
+
+    def _take_back(self, move: str) -> None:
+        with contextlib.closing(self.connect()) as connection:
+            self.begin(connection)
+            mark = read_mark(connection)
+            if mark is None or not mark.is_moved_by(move):
+                raise unknown_move(f"sqlite:///{self.path}", move)
+            _unpark(connection)
+            connection.execute("COMMIT")
+
+    async def identity(self) -> str | None:
+        if not self.exists():
+            return None
+        found = self.path.stat()
+        return f"{found.st_dev}:{found.st_ino}"
+
     async def discard(self, move: str) -> None:
         await self.run(lambda: self._discard(move))
 
@@ -212,14 +230,14 @@ def _rename(connection: sqlite3.Connection, before: str, after: str) -> None:
     connection.execute(f'ALTER TABLE "{before}" RENAME TO "{after}"')
 
 
-def _park(connection: sqlite3.Connection, state: int, move: str, to: str) -> None:
+def _park(connection: sqlite3.Connection, state: int, move: str, to: str, content: str = "") -> None:
     """Take the tables out of sight, and say why, in the open transaction. The connection keeps references."""
     for name in _names(connection, "table"):
         if name != _MARK and not name.startswith(_PARKED):
             _rename(connection, name, _PARKED + name.removeprefix(_OURS))
     connection.execute(_SQL["keep_meta"])
     connection.execute(_SQL["create_part"])
-    connection.execute(_SQL["set_mark"], (state, move, to))
+    connection.execute(_SQL["set_mark"], (state, move, to, content))
 
 
 def _unpark(connection: sqlite3.Connection) -> None:
@@ -280,13 +298,16 @@ class SqliteExport(Export):
                 break
         return found
 
-    async def move(self, move: str, to: str) -> None:
+    async def move(self, move: str, to: str, content: str = "") -> None:
+        await self._store.run(lambda: self._end(MOVED, move, to, content))
+
+    async def give_back(self, move: str, source: str) -> None:
+        await self._store.run(lambda: self._end(IMPORTING, move, source))
+
+    def _end(self, state: int, move: str, other: str, content: str = "") -> None:
         if not self._frozen:
             raise StoreUnavailable("the export is not frozen")
-        await self._store.run(lambda: self._move(move, to))
-
-    def _move(self, move: str, to: str) -> None:
-        _park(self._connection, MOVED, move, to)
+        _park(self._connection, state, move, other, content)
         self._connection.execute("COMMIT")
         self._frozen = False
 

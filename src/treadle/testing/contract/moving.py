@@ -496,6 +496,57 @@ class MovedCases:
                 pytest.fail("it began")
 
     @needs("moving")
+    async def test_a_store_that_has_moved_takes_its_work_back(self, backend: Backend) -> None:
+        """Once, and only from the move that took it."""
+        await submit(backend, item("one"))
+        async with backend.export(freeze=60) as export:
+            await export.move("m1", "elsewhere", "content")
+        mark = await backend.mark()
+        assert mark is not None
+        assert (mark.to, mark.content) == ("elsewhere", "content")
+        with pytest.raises(BackendError):
+            await backend.take_back("m2")
+        with pytest.raises(StoreMoved):
+            await backend.get(["one"])
+        await backend.take_back("m1")
+        assert await backend.mark() is None
+        assert (await state(backend, "one")).status == "ready"
+        with pytest.raises(BackendError):
+            await backend.take_back("m1")
+
+    @needs("moving")
+    async def test_what_was_owned_is_given_back_as_a_whole_import(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        """Until then it was the store's own. It can be owned again, or discarded."""
+        other = await model(subject)
+        await submit(other, item("one"))
+        await fill(backend, await records(other), "m1", "source")
+        await backend.own("m1")
+        async with backend.export(freeze=60) as export:
+            await export.give_back("m1", "source")
+        mark = await backend.mark()
+        assert mark is not None
+        assert (mark.state, mark.move, mark.source, mark.whole) == ("importing", "m1", "source", True)
+        with pytest.raises(StoreUnfinished):
+            await backend.get(["one"])
+        await backend.own("m1")
+        assert (await state(backend, "one")).status == "ready"
+        async with backend.export() as export:
+            with pytest.raises(StoreUnavailable):
+                await export.give_back("m1", "source")
+
+    @needs("moving")
+    async def test_a_store_has_one_identity(self, subject: Subject, backend: Backend) -> None:
+        """On each connection, and while it is frozen."""
+        identity = await backend.identity()
+        assert identity is not None
+        assert await (await subject.another()).identity() == identity
+        await submit(backend, item("one"))
+        async with backend.export(freeze=60):
+            assert await backend.identity() == identity
+
+    @needs("moving")
     async def test_only_a_frozen_export_can_move_a_store(self, backend: Backend) -> None:
         """Without a freeze, the other store would not have the last changes."""
         async with backend.export() as export:

@@ -1,5 +1,5 @@
 -- :name mark
-SELECT state, move, other FROM main.treadle_part WHERE part = '*'
+SELECT state, move, other, content FROM main.treadle_part WHERE part = '*'
 
 -- The place of a mark. Only a marked file has this table.
 -- state: 2 moved  3 importing
@@ -8,11 +8,12 @@ CREATE TABLE IF NOT EXISTS treadle_part (
     part TEXT PRIMARY KEY,
     state INTEGER NOT NULL,
     move TEXT NOT NULL,
-    other TEXT NOT NULL
+    other TEXT NOT NULL,
+    content TEXT NOT NULL
 ) WITHOUT ROWID
 
 -- :name set_mark
-INSERT OR REPLACE INTO treadle_part (part, state, move, other) VALUES ('*', ?, ?, ?)
+INSERT OR REPLACE INTO treadle_part (part, state, move, other, content) VALUES ('*', ?, ?, ?, ?)
 
 -- The last move that the file owned.
 -- :name owned

@@ -3,7 +3,11 @@
 -- -- marks -----------------------------------------------------------------------------------------------
 
 -- :name mark
-select state, move, other from treadle.part where part = '*'
+select state, move, other, content from treadle.part where part = '*'
+
+-- :name oids
+select d.oid || ':' || pg_catalog.to_regnamespace(:name)::oid from pg_catalog.pg_database d
+where d.datname = pg_catalog.current_database()
 
 -- A freeze: others may read, and wait before they write. A transaction that has written ends first.
 -- :name freeze
@@ -34,7 +38,8 @@ alter schema "{before}" rename to "{after}"
 -- :name create_stub
 create schema "{schema}";
 create table "{schema}".meta as table "{parked}".meta;
-create table "{schema}".part (part text primary key, state smallint not null, move text not null, other text not null);
+create table "{schema}".part (part text primary key, state smallint not null, move text not null, other text not null,
+  content text not null);
 
 -- Roles that could use the schema can read why they cannot.
 -- :name users
@@ -47,7 +52,7 @@ grant usage on schema "{schema}" to {role};
 grant select on "{schema}".meta, "{schema}".part to {role};
 
 -- :name set_mark
-insert into treadle.part (part, state, move, other) values ('*', :state, :move, :other)
+insert into treadle.part (part, state, move, other, content) values ('*', :state, :move, :other, :content)
 
 -- :name drop_schema
 drop schema if exists "{schema}" cascade
