@@ -11,7 +11,7 @@ import pytest
 
 from treadle.errors import InputError
 from treadle.store import portable
-from treadle.store.portable import END, MAGIC, FileReader, FileWriter
+from treadle.store.portable import END, MAGIC, FileReader, FileWriter, PortableLimit, Tally
 
 HEAD: dict[str, Any] = {
     "kind": "head",
@@ -184,3 +184,14 @@ def test_a_length_takes_no_memory_before_it_is_read() -> None:
         assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
     finally:
         tracemalloc.stop()
+
+
+def test_equal_records_have_one_checksum() -> None:
+    """A default that a store has read is another object than the default, and not left out of the bytes."""
+    record = PortableLimit(name="mail", algorithm="token_bucket", at=1.0, used=2.0)
+    checksums: set[str] = set()
+    for each in (record, msgspec.structs.replace(record, before=float("0"))):
+        tally = Tally()
+        tally.add([each])
+        checksums.add(tally.checksum)
+    assert len(checksums) == 1

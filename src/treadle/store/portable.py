@@ -664,8 +664,10 @@ class Tally:
                 self.statuses[record.status] = self.statuses.get(record.status, 0) + 1
             elif isinstance(record, PortableAudit):
                 self.last_audit = max(self.last_audit, record.no)
-            # Encoded anew: one store writes a whole number where another writes a float.
-            added = int.from_bytes(hashlib.blake2b(encode(record), digest_size=16).digest(), "big")
+            # Not its bytes: one store writes a whole number where another writes a float, and whether a
+            # default is left out depends on which object it is.
+            content = repr(record).encode()
+            added = int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
             self._sum += added
             if not isinstance(record, _EXPIRING):
                 self._lasting += added
