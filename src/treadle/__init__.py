@@ -101,6 +101,7 @@ if TYPE_CHECKING:  # names that are imported at first use: see `_LAZY`
     from treadle.errors import NotUpdatable as NotUpdatable
     from treadle.errors import PayloadError as PayloadError
     from treadle.errors import PayloadTooLarge as PayloadTooLarge
+    from treadle.errors import PlacementError as PlacementError
     from treadle.errors import ProcessDied as ProcessDied
     from treadle.errors import ReferencedError as ReferencedError
     from treadle.errors import RemoteError as RemoteError
@@ -119,6 +120,7 @@ if TYPE_CHECKING:  # names that are imported at first use: see `_LAZY`
     from treadle.errors import TooManySteps as TooManySteps
     from treadle.errors import UntrustedSchema as UntrustedSchema
     from treadle.errors import WakeupsLost as WakeupsLost
+    from treadle.errors import WrongStore as WrongStore
     from treadle.flow_control import AcceptInfo as AcceptInfo
     from treadle.flow_control import BacklogInfo as BacklogInfo
     from treadle.flow_control import BackpressureInfo as BackpressureInfo

@@ -11,6 +11,7 @@ from typing_extensions import TypeVar, Unpack
 from treadle.backend import Backend
 from treadle.base.timing import Duration
 from treadle.client import Client, ClientSettings
+from treadle.connect import Stores
 from treadle.define.decorators import Definer
 from treadle.define.work_type import MaybeAsync, WorkType, substitute_for
 from treadle.doers import Doer
@@ -36,12 +37,13 @@ G = TypeVar("G")
 class Treadle(Client):
     """An app: `async with Treadle("sqlite:///work.db", work=[add]) as app:` submits work, runs it and waits.
 
-    backend: a URL (see `treadle.connect`) or a Backend. The others are those of `Client` and `Worker`.
+    backend: a URL (see `treadle.connect`), a Backend, or several by name (docs/many-stores.md). The others
+        are those of `Client` and `Worker`.
     """
 
     def __init__(
         self,
-        backend: str | Backend = "memory://",
+        backend: str | Backend | Stores = "memory://",
         *,
         work: Iterable[AnyType | ModuleType] = (),
         schedules: Iterable[Schedule] = (),

@@ -114,12 +114,13 @@ has. The shipped contract suite (`treadle.testing`) runs the cases that need no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Final, Protocol, runtime_checkable
 
-from treadle.errors import BackendError, UnsupportedError
+from treadle.errors import BackendError, StoreUnavailable, UnsupportedError
 from treadle.item import (
     AuditNote,
     Changed,
@@ -170,6 +171,7 @@ from treadle.records import (
     Stat,
     StatsBy,
     StoreMark,
+    StoreState,
 )
 
 WAKE_PORTION: Final = 150
@@ -406,6 +408,9 @@ class Backend(Protocol):
         Each lease has a new token. The claim counts the attempt of leases that have begun. A
         worker without a live lease of its own (see `beat`) gets nothing, and `alive` is False. If its lease
         had lapsed, this call has removed it.
+
+        Over several stores all this holds in each. A demand that is not `thorough` may leave out stores that
+        have something: the next ones ask them.
         """
         ...
 
@@ -1095,6 +1100,81 @@ def carries_results(backend: object) -> bool:
     return bool(getattr(backend, "carries_results", False))
 
 
+@runtime_checkable
+class Placed(Protocol):
+    """A backend over several stores. Optional."""
+
+    @property
+    def away(self) -> tuple[str, ...]:
+        """The names of the stores that did not answer the last call."""
+        ...
+
+    def place_of(self, tenant: str) -> int | None:
+        """The number of the store that has a tenant. None: not known here yet."""
+        ...
+
+    def place_of_token(self, token: int) -> int:
+        """The number of the store that gave a lease."""
+        ...
+
+    def transaction_of(self, tenant: str) -> AbstractAsyncContextManager[Transaction]:
+        """As `Backend.transaction`, in the store of a tenant."""
+        ...
+
+    async def place(self, tenant: str, store: str | None = None) -> str:
+        """Give a tenant its store, unless it has one. None: the store that it gets by itself. Returns the
+        name of the store that it has."""
+        ...
+
+    async def stores(self) -> Sequence[StoreState]:
+        """How each store stands, in the order of their numbers."""
+        ...
+
+
+def placed(backend: object) -> Placed | None:
+    """The backend, if it is one over several stores."""
+    return backend if hasattr(backend, "place_of") and isinstance(backend, Placed) else None
+
+
+def transaction_of(backend: Backend, tenant: str) -> AbstractAsyncContextManager[Transaction]:
+    """Open a transaction where the items of a tenant are."""
+    several = placed(backend)
+    return backend.transaction() if several is None else several.transaction_of(tenant)
+
+
+_missing: Final[ContextVar[set[str] | None]] = ContextVar("treadle_missing_stores", default=None)
+
+
+@contextmanager
+def missing_stores() -> Generator[set[str]]:
+    """In this block, reads of several stores leave out those that do not answer, and their names are in what
+    it yields. Outside of it they raise `StoreUnavailable`: no part is left out in silence."""
+    missing: set[str] = set()
+    reset = _missing.set(missing)
+    try:
+        yield missing
+    finally:
+        _missing.reset(reset)
+
+
+@contextmanager
+def all_stores() -> Generator[None]:
+    """In this block, reads need all stores, also within `missing_stores`."""
+    reset = _missing.set(None)
+    try:
+        yield
+    finally:
+        _missing.reset(reset)
+
+
+def note_missing(error: StoreUnavailable) -> None:
+    """Note a store that did not answer a read, or raise if the reader does not want to do without it."""
+    missing = _missing.get()
+    if missing is None or not error.store:
+        raise error
+    missing.add(error.store)
+
+
 def check_capable(backend: Backend, capability: str) -> None:
     """Raise `UnsupportedError` if a backend cannot do this."""
     if capability not in backend.capabilities:
@@ -1109,12 +1189,18 @@ __all__ = [
     "Inspected",
     "Lease",
     "Notified",
+    "Placed",
     "Status",
     "Transaction",
+    "all_stores",
     "answers_at_once",
     "begins_at_once",
     "carries_results",
+    "missing_stores",
+    "note_missing",
+    "placed",
     "store_name",
+    "transaction_of",
     "unknown_move",
     "wake_portion",
 ]

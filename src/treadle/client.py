@@ -7,7 +7,7 @@ import os
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
 from msgspec.structs import replace
 from typing_extensions import TypedDict, TypeVar, Unpack
@@ -19,7 +19,7 @@ from treadle.base.timing import Clock, Duration, Instant, seconds
 from treadle.base.wording import did_you_mean
 from treadle.bulk_action import OPERATORS
 from treadle.codec import Codec
-from treadle.connect import check_backend, connect
+from treadle.connect import Stores, check_backend, connect
 from treadle.define.secret_values import check_mask
 from treadle.define.work import Work, is_work, no_work, works_of
 from treadle.define.work_type import WorkType
@@ -89,7 +89,7 @@ class Client(Operator):
 
     def __init__(
         self,
-        backend: str | Backend = "memory://",
+        backend: str | Backend | Stores = "memory://",
         *,
         work: Iterable[AnyType | ModuleType] = (),
         schedules: Iterable[Schedule] = (),
@@ -469,6 +469,8 @@ class ClientSettings(TypedDict, total=False):
     """Traces: `treadle.contrib.otel.OpenTelemetry()`."""
     registry: Any
     """A prometheus-client registry to export metrics on."""
+    by: Literal["tenant"]
+    """With several stores, `{"eu": url, "us": url}`: what says where an item is. There is one way so far."""
     prefix: str
     notify: bool | str | PubSub | None
     """What wakes other processes: True for the store itself, a URL (redis://, nats://) or a `PubSub` of
@@ -534,7 +536,7 @@ def _check_release(given: Any) -> str:
     return str(name)
 
 
-def build_core(backend: str | Backend, given: ClientSettings, others: Iterable[str]) -> Core:
+def build_core(backend: str | Backend | Stores, given: ClientSettings, others: Iterable[str]) -> Core:
     """others: names of the settings that the caller takes besides these, for messages."""
     values: dict[str, Any] = dict(given)
     _check_names(values, others)
@@ -560,10 +562,10 @@ def build_core(backend: str | Backend, given: ClientSettings, others: Iterable[s
     if "mask" in values:
         values["mask"] = check_mask(values["mask"])
     values["release"] = _check_release(values.get("release"))
+    check_backend(backend, values.pop("by", None))
     settings = Settings(**values)
     metrics = Metrics(now=settings.clock.now, registry=registry)
-    check_backend(backend)
-    if isinstance(backend, str):
+    if isinstance(backend, str | Mapping):
         backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
     elif not isinstance(notify, bool) and notify is not None:
         raise InputError("notify= belongs to a URL: give it to the backend itself", parameters=("notify",))

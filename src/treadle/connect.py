@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import parse_qsl, quote, urlencode
 
 from treadle.backend import Backend
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
     from treadle.store.wakeups import PubSub
 
 
-def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clock) -> Backend:
-    """Return the backend that a URL names. It is not opened.
+Stores: TypeAlias = Mapping[str, str | Backend]
+"""Several stores by name. The first is home."""
+
+
+def connect(url: str | Stores, *, prefix: str = "treadle", notify: Any = True, clock: Clock) -> Backend:
+    """Return the backend that a URL names, or the one over several. It is not opened.
 
     memory://                          a new store in this process
     sqlite:///work.db                  a file; sqlite:////var/lib/work.db for an absolute path;
@@ -30,6 +35,8 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
     notify: True for wake-ups by the store itself. On PostgreSQL also a URL (redis://, nats://) or a `PubSub`
     that carries them. False or None: a server sends none.
     """
+    if not isinstance(url, str):
+        return _several(url, prefix, notify, clock)
     url = _without_driver(url)
     scheme, _, rest = url.partition(":")
     if scheme.lower() not in ("postgresql", "postgres") and not isinstance(notify, bool | None):
@@ -60,6 +67,20 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
                 else "use memory://, sqlite:///file.db, postgresql://... or redis://..."
             )
             raise InputError(f"{masked(url)!r} is not a backend URL: {hint}", parameters=("backend",))
+
+
+def _several(stores: Stores, prefix: str, notify: Any, clock: Clock) -> Backend:
+    from treadle.backends.many import ManyStores  # few programs need it
+
+    if any(isinstance(each, ManyStores) for each in stores.values()):
+        raise InputError("a store cannot be several stores itself", parameters=("backend",))
+    return ManyStores(
+        {
+            name: connect(each, prefix=prefix, notify=notify, clock=clock) if isinstance(each, str) else each
+            for name, each in stores.items()
+        },
+        clock=clock,
+    )
 
 
 def _without_driver(url: str) -> str:
@@ -97,8 +118,17 @@ def _suggested(scheme: str, rest: str) -> str:
     return "memory://" if scheme == "memory" else "postgresql://user@host/database"
 
 
-def check_backend(given: object) -> None:
-    """Raise InputError for what is neither a URL nor a backend."""
+def check_backend(given: object, by: object = None) -> None:
+    """Raise InputError for what is neither a URL nor a backend, nor several of them. by: what says where an
+    item is."""
+    if by not in (None, "tenant"):
+        raise InputError.of("by", by, "must be 'tenant'")
+    if isinstance(given, Mapping):
+        for each in cast("Mapping[object, object]", given).values():
+            check_backend(each)
+        return
+    if by is not None:
+        raise InputError("by= is for several stores: {'eu': url, 'us': url}", parameters=("by",))
     is_class = isinstance(given, type)
     if isinstance(given, str) or (hasattr(given, "submit") and hasattr(given, "claim") and not is_class):
         return

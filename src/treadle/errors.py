@@ -163,6 +163,11 @@ def class_name(value: object) -> str:
     return name
 
 
+class PlacementError(InputError):
+    """What would have to be one step, or is asked of one store, is in several stores. Nothing was stored. The
+    message says what is where."""
+
+
 class CronError(InputError):
     """A cron expression cannot be read, or never fires. `field` says which part is wrong."""
 
@@ -600,9 +605,11 @@ class BackendError(TreadleError):
 
 
 class StoreUnavailable(BackendError):
-    """The store did not answer. Whether a write happened is unknown until it is read back."""
+    """The store did not answer. Whether a write happened is unknown until it is read back. `store`: its name,
+    if the app has several."""
 
     transient = True
+    store: str = ""
 
 
 class AccessDenied(StoreUnavailable):
@@ -642,6 +649,11 @@ def _schema_advice(found: int | None, wanted: int, missing: str, converts: bool)
             "earlier version of treadle work off what is queued, then remove its keys, or use another prefix"
         )
     return f"the store's schema is version {found}, older than {wanted}: run `treadle migrate`"
+
+
+class WrongStore(BackendError):
+    """The store behind an address is not the one that has its name: two addresses were swapped, one of them
+    belongs to another app, or one that the others know of is not named."""
 
 
 class StoreMoved(BackendError):

@@ -284,6 +284,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The `fairness` of the last claim: where the rotation of queues, tenants and lanes stands."""
     orders: int | None = None
     """The version of the orders that this demand is made from: see `Backend.claim`. None: it knows none."""
+    thorough: bool = False
+    """Over several stores: ask all of them. Otherwise a claim asks those that may have something. A lone
+    store has no use for it."""
 
     def __post_init__(self) -> None:
         if self.queues is not None:
@@ -404,6 +407,9 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
     `MOST_UNKNOWN`. None: this heartbeat has not looked for them."""
     permits: int = 0
     """How many permits of `slots` limits the worker holds, of all limits together."""
+    silent: Sequence[int] = ()
+    """Over several stores: the tokens in `held` of those that have not answered for a whole lease. Others may
+    own the items by now."""
 
 
 # --------------------------------------------------------------------------------------------------- steps
@@ -700,6 +706,8 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     when the wait is over and it is ready, until it is claimed."""
     held: bool = False
     """Whether an operator holds it: it is `scheduled`, and due at `NEVER`. See `Backend.hold`."""
+    store: str = ""
+    """The name of the store that has it, if the app has several."""
 
 
 class GroupState(msgspec.Struct, kw_only=True, gc=False):
@@ -1017,6 +1025,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The occurrence that fired last."""
     seen_at: float = 0.0
     """When a process that has its code last stored it."""
+    tenant: str | None = None
+    """For `put_schedule`: whose items it submits. It says which of several stores keeps the schedule. The
+    store need not keep it."""
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -1074,3 +1085,5 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many wake-ups were combined into this one."""
     waits: bool = False
     """The sender waits for items, or did lately: results are of use to it."""
+    stores: tuple[str, ...] = ()
+    """Over several stores: the names of those that may have something to claim. Empty: all."""

@@ -273,6 +273,31 @@ class AttemptLog(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[LogLine, ...] = ()
 
 
+class StoreState(msgspec.Struct, frozen=True, kw_only=True):
+    """How one of several stores stands."""
+
+    name: str
+    """As the app names it. Empty: the app has one store."""
+    address: str
+    """Without a password."""
+    home: bool = False
+    """Whether it has what belongs to no tenant: limits, orders, statistics, and where each tenant is."""
+    answers: bool = True
+    error: str = ""
+    """Why it does not answer."""
+    took: float | None = None
+    """Seconds that the answer took."""
+    skew: float | None = None
+    """By how many seconds its clock is ahead of that of home."""
+    open: int = 0
+    """Items that have not ended."""
+    ready: int = 0
+    """Those of them that wait for a worker."""
+    dead: int = 0
+    estimated: bool = False
+    """Whether these counts are estimates."""
+
+
 class StoreMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """That a store does not own what it holds, or held: see `Backend.mark`."""
 

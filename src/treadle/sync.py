@@ -255,6 +255,8 @@ class SyncOperator(SyncSide):
     look = blocking(Operator.look)
     lines = blocking(Operator.lines)
     related = blocking(Operator.related)
+    stores = blocking(Operator.stores)
+    place = blocking(Operator.place)
     statistics = blocking(Operator.statistics)
     backlogs = blocking(Operator.backlogs)
     backlog_history = blocking(Operator.backlog_history)

@@ -27,6 +27,7 @@ LARGE_CLASSES: dict[str, str] = {
     "MemoryBackend": "implements the storage contract",
     "SqliteBackend": "implements the storage contract",
     "PostgresBackend": "implements the storage contract",
+    "ManyStores": "implements the storage contract",
     "PortsBackend": "implements the storage contract",
     "WrappedBackend": "implements the storage contract",
 }

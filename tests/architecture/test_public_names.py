@@ -99,6 +99,7 @@ ELSEWHERE = {
         "StepFailed",
         "Stopped",
         "StoreFull",
+        "PlacementError",
         "StoreMoved",
         "StoreNotEmpty",
         "StoreTooSlow",
@@ -108,6 +109,7 @@ ELSEWHERE = {
         "TooManySteps",
         "UntrustedSchema",
         "WakeupsLost",
+        "WrongStore",
     ],
     "treadle.flow_control": [
         "AcceptInfo",

@@ -85,7 +85,7 @@ def shared_database(postgres: Postgres) -> "Iterator[tuple[str, psycopg.Connecti
     takes a fraction of the time to create it, and the contract has hundreds of cases. It is full of traps: no
     call may find a function or an operator by the search path of its connection."""
     with postgres.database() as url:
-        asyncio.run(_prepare(url))
+        asyncio.run(prepare(url))
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("set search_path to pg_catalog")
             yield url, connection
@@ -100,7 +100,7 @@ def shared_url(shared_database: "tuple[str, psycopg.Connection]", kept_sessions:
     return kept_sessions(url)
 
 
-async def _prepare(url: str) -> None:
+async def prepare(url: str) -> None:
     connection = await asyncpg.connect(url)
     await connection.execute(lay_traps())
     backend = PostgresBackend(url)

@@ -147,7 +147,9 @@ WITH_A_WORKER = [
 ]
 
 
-def test_every_name_is_printed_and_no_other(store_url: str) -> None:
+def test_every_name_is_printed_and_no_other(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     met: Objects = {}
     for kind, command in LOOKING:
         _look(kind, command, met)
@@ -158,6 +160,9 @@ def test_every_name_is_printed_and_no_other(store_url: str) -> None:
     with _at_work(store_url):
         for kind, command in WITH_A_WORKER:
             _look(kind, command, met)
+    monkeypatch.setattr(looked_at, "app", asyncio.run(_over_several(tmp_path)))
+    for kind, command in WITH_SEVERAL_STORES:
+        _look(kind, command, met)
     kinds = documented()
     assert sorted(set(kinds) - set(met)) == [], "each kind of object was met"
     assert differences(met, kinds) == {}
@@ -165,6 +170,17 @@ def test_every_name_is_printed_and_no_other(store_url: str) -> None:
         own = [each for other, kin in kinds.items() if name in (other, *kin.bases) for each in met[other]]
         printed = {each for printing in own for each in printing}
         assert sorted(documents.own_at_times - printed) == [], f"{name}: these were never printed"
+
+
+WITH_SEVERAL_STORES = (("item", "list"), ("store", "stores"), ("place", "stores place acme us"))
+
+
+async def _over_several(directory: Path) -> Treadle:
+    """An app over several stores, with an item."""
+    stores = {name: f"sqlite:///{directory / name}.db" for name in ("eu", "us")}
+    async with Client(stores, work=[send]) as client:
+        await client.enqueue(send(1))
+    return Treadle(stores, work=[send])
 
 
 def _look(kind: str, command: str, met: Objects) -> None:

@@ -57,7 +57,7 @@ def said_after_step(patch: Patch) -> None:
 @mutant("a step is recorded after its transaction")
 def recorded_after_commit(patch: Patch) -> None:
     async def once_within(self: Any, step: Any, fn: Any, call: Any, this: Any) -> Any:
-        transaction = OpenTransaction(self._core.backend)
+        transaction = OpenTransaction(self._core.backend, self._held.lease.tenant)
         async with transaction.stack:
             value = await this.call(partial(call, await transaction.open()))
         await self._book.record(self._made(step, fn, value, this.began))

@@ -29,6 +29,7 @@ from . import (
     schedules,
     status,
     steps,
+    stores,
     tail,
     verbs,
     watch,
@@ -138,6 +139,7 @@ dead.register(commands)
 pause.register(commands)
 bulk.register(commands)
 promote.register(commands)
+stores.register(commands)
 audit.register(commands)
 watch.register(commands)
 web.register(commands)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 
-from treadle.backend import store_name
-from treadle.base.wording import plain
+from treadle.backend import all_stores, missing_stores, store_name
+from treadle.base.wording import listed, plain
 from treadle.errors import (
     AccessDenied,
     DefinitionError,
@@ -151,7 +151,8 @@ class PatientReader:
     async def read(self, reading: Callable[[], Awaitable[T]]) -> T | None:
         """What `reading` returns. None: the store does not answer."""
         try:
-            found = await reading()
+            with all_stores():
+                found = await reading()
         except AccessDenied:
             raise
         except StoreUnavailable as error:
@@ -299,8 +300,11 @@ def run_command(
         shell = _open_shell(*shared, logs=logs)
         if because is not None:
             shell.note_changes(because)
-        code = asyncio.run(_call(function, shell, arguments, connect)) or 0
+        with missing_stores() if because is None else contextlib.nullcontext(set[str]()) as missing:
+            code = asyncio.run(_call(function, shell, arguments, connect)) or 0
         sys.stdout.flush()
+        if missing:
+            return _say(f"left out what did not answer: {listed(sorted(missing))}", AWAY)
     except CannotLoad as error:
         report(error)
         return USAGE

@@ -50,9 +50,9 @@ OTHER_SHAPES: Final = {
     "orphaned": ("✕", "x", "red"),
 }
 """For queues, groups and schedules: a shape, one in ASCII, and a style."""
-ITEM_DROPPED: Final = ("TRIES", "QUEUE", "TENANT", "WHAT")
+ITEM_DROPPED: Final = ("TRIES", "QUEUE", "STORE", "TENANT", "WHAT")
 """Columns that a narrow terminal does not show, in this order."""
-ITEM_COLUMNS: Final = ("ID", "STATE", "TYPE", "TENANT", "QUEUE", "TRIES", "WHEN", "WHAT")
+ITEM_COLUMNS: Final = ("ID", "STATE", "TYPE", "TENANT", "STORE", "QUEUE", "TRIES", "WHEN", "WHAT")
 
 
 def status_cell(status: Status) -> Cell:
@@ -82,6 +82,7 @@ def item_lines(items: Sequence[ItemState], now: float) -> list[str]:
             status_cell(item.status),
             item.type,
             item.tenant if len(tenants) > 1 else "",
+            item.store,
             item.queue if queues != {"default"} else "",
             attempt_words(item),
             when(item, now),

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 import msgspec
 import typer
 
+from treadle.backend import all_stores
 from treadle.base.timing import iso
 from treadle.base.wording import approximate, duration, listed, plain, plural
 from treadle.errors import InputError, StoreUnavailable
@@ -301,7 +302,8 @@ async def _watch(shell: Shell, look: _Look, every: float) -> int | None:
         try:
             while True:
                 try:
-                    lines = last = (await look()).lines(terminal_width())
+                    with all_stores():
+                        lines = last = (await look()).lines(terminal_width())
                     looked_at = loop.time()
                 except StoreUnavailable as error:
                     lines = away_lines(error, last, loop.time() - looked_at, terminal_width())

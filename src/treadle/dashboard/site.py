@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from treadle.backend import missing_stores
 from treadle.base.wording import one_line
 from treadle.client import Client
 from treadle.define.secret_values import SecretMask
@@ -175,7 +176,12 @@ class Site:
         try:
             await self.client.connect()
             await self.client.store_clock.refresh()
-            return await handler(visit)
+            if request.method == "POST" or wants_json(request):
+                if self.client.stores_away and wants_json(request):
+                    raise StoreUnavailable(f"did not answer: {', '.join(self.client.stores_away)}")
+                return await handler(visit)
+            with missing_stores():
+                return await handler(visit)
         except TreadleError as error:
             return await self._error(request, visit, error)
 
@@ -277,6 +283,7 @@ class Site:
             menu=menu(visit),
             fragment=fragment,
             notice=notice(visit),
+            away=self.client.stores_away if visit.sees_fleet else (),
             **values,
         )
         text = with_labels(text)

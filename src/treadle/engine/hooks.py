@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from treadle.base.callables import call, check_not_awaitable, raised_by_user
-from treadle.errors import BackendError, class_name
+from treadle.errors import BackendError, StoreUnavailable, class_name
 from treadle.events import Event
 from treadle.logs.lines import WARNING, Seldom, error_text, log_line, repeated, traceback_of
 from treadle.logs.tracebacks import frames_of
@@ -96,7 +96,8 @@ class Hooks:
         first comes from a place, then at most once a minute. A traceback is shown for what may be a bug.
         """
         if is_outage(error):
-            self.outage.failed(error, source)
+            if not (isinstance(error, StoreUnavailable) and error.store):  # one of several tells it itself
+                self.outage.failed(error, source)
             return
         left_out = self._seldom.occurrence((source, _words(message), class_name(error), _place(error)))
         if left_out is None:

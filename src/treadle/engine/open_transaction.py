@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from typing import Any
 
-from treadle.backend import Backend, Transaction
+from treadle.backend import Backend, Transaction, transaction_of
 from treadle.errors import InputError
 from treadle.item import AuditNote, Item, ItemState, Rejected, Submission, Submitted
 from treadle.store.rules.submission import may_change
@@ -27,8 +27,9 @@ class OpenTransaction:
     since. A context variable carries it, so that older tasks of the handler do not know of it. (A variable
     that is set before each handler would cost each item an asyncio task: see `StartingDoer`.)"""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, tenant: str) -> None:
         self.backend = backend
+        self._tenant = tenant
         self.stack = AsyncExitStack()
         """Its exit commits the transaction, or rolls it back."""
         self.stored: list[tuple[Item, float]] = []
@@ -43,7 +44,7 @@ class OpenTransaction:
 
     async def open(self) -> Any:
         """Begin it, for the handler that calls this. Returns the driver's connection."""
-        self._transaction = await self.stack.enter_async_context(self.backend.transaction())
+        self._transaction = await self.stack.enter_async_context(transaction_of(self.backend, self._tenant))
         self.is_open = True
         self.given = self._transaction.connection
         CURRENT.set(self)

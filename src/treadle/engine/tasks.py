@@ -6,8 +6,8 @@ import asyncio
 import contextvars
 import functools
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sized
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from . import store_retry
 
@@ -131,6 +131,7 @@ async def finish(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 R = TypeVar("R")
+P = TypeVar("P")
 
 MOST_IN_A_ROW = 25
 """Batches that are written at once before one gets a task: then the event loop turns, and what else there is
@@ -269,3 +270,48 @@ class Combiner(Generic[R]):
             self.waiting.clear()
             return batch
         return [self.waiting.popleft() for _ in range(self._limit)]
+
+
+class PlacedCombiner(Generic[R]):
+    """A `Combiner` for each of several stores, so that one that does not answer holds up only its own
+    requests. `place`: the number of the store that a request is for, or None."""
+
+    def __init__(self, make: Callable[[], Combiner[R]], place: Callable[[R], int | None]) -> None:
+        self._make = make
+        self._place = place
+        self._combiners: dict[int | None, Combiner[R]] = {}
+
+    def add(self, request: R) -> None:
+        place = self._place(request)
+        found = self._combiners.get(place)
+        if found is None:
+            found = self._combiners[place] = self._make()
+        found.add(request)
+
+    @property
+    def waiting(self) -> Sized:
+        """The requests that are not yet part of a batch."""
+        return self
+
+    def __len__(self) -> int:
+        return sum([len(each.waiting) for each in self._combiners.values()])
+
+    @property
+    def busy(self) -> bool:
+        return any(each.busy for each in self._combiners.values())
+
+    async def flush(self) -> None:
+        """Return when nothing is left to write."""
+        while self.busy:
+            for each in [*self._combiners.values()]:
+                await each.flush()
+
+
+AnyCombiner: TypeAlias = Combiner[R] | PlacedCombiner[R]
+
+
+def combined(
+    make: Callable[[], Combiner[R]], several: P | None, place: Callable[[P, R], int | None]
+) -> AnyCombiner[R]:
+    """A combiner, or one for each store if there are several. place: the store of a request."""
+    return make() if several is None else PlacedCombiner(make, functools.partial(place, several))

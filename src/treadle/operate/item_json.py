@@ -172,7 +172,7 @@ class Values:
         neither."""
         fields: dict[str, Any] = {}
         for name in state.__struct_fields__:
-            if name not in LEFT_OUT:
+            if name not in LEFT_OUT and (name != "store" or state.store):
                 value = getattr(state, name)
                 fields[name] = iso(value) if name in INSTANTS else value
         if state.due_at >= NEVER:

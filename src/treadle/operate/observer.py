@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from treadle.backend import check_capable
+from treadle.backend import Placed, check_capable, placed
 from treadle.base.callables import check_list
 from treadle.base.ids import check_id, check_name, id_of
 from treadle.base.timing import Duration, Instant, instant, seconds
@@ -28,11 +28,13 @@ from treadle.records import (
     Related,
     Stat,
     StatsBy,
+    StoreState,
 )
 from treadle.store.audit_note import check_recording
 from treadle.store.fleet import Fleet
 from treadle.why import Why
 
+from .filters import check_tenant
 from .tenant_view import read_orders, read_overview, seen_limits, seen_workers
 
 if TYPE_CHECKING:
@@ -304,6 +306,44 @@ class Observer:
 
     async def _begin_read(self) -> None:
         await begin_read(self._core)
+
+
+class Placements:
+    """Says which store has what, if the app has several."""
+
+    _core: Core
+    _tenant: str | None
+
+    @property
+    def stores_away(self) -> tuple[str, ...]:
+        """The names of the stores that did not answer the last call of this process."""
+        several = placed(self._core.backend)
+        return () if several is None else several.away
+
+    async def stores(self) -> list[StoreState]:
+        """Return how each store stands: its name and address, whether it answers, its clock and its backlog.
+        One that does not answer is not left out."""
+        several = await self._several()
+        return list(await several.stores())
+
+    async def place(self, tenant: str, store: str | None = None) -> str:
+        """Give a tenant its store, before it has anything. Returns the name of its store: another one, if it
+        has that already.
+
+        store: its name. None: the store that the tenant would get with its first item.
+        """
+        check_tenant(tenant)
+        several = await self._several()
+        return await several.place(tenant, store)
+
+    async def _several(self) -> Placed:
+        several = placed(self._core.backend)
+        if several is None:
+            raise InputError("this app has one store: several are Treadle({'eu': url, 'us': url})")
+        if self._tenant is not None:
+            raise InputError("a client of one tenant is not told of stores: call it on the app")
+        await self._core.connect()
+        return several
 
 
 def _check_step(step: object) -> None:

@@ -38,14 +38,14 @@ from treadle.store.rules.listing import LARGEST_PAGE
 
 from .filters import item_filter
 from .group_lists import GroupLists
-from .observer import Observer
+from .observer import Observer, Placements
 from .orders import OrderVerbs
 from .steps import StepVerbs, end_joined_waits
 
 Ids = str | HasId | Iterable[str | HasId]
 
 
-class Operator(StepVerbs, OrderVerbs, GroupLists, Observer):
+class Operator(StepVerbs, OrderVerbs, GroupLists, Placements, Observer):
     """Reads and changes items: those of one tenant, or of all if it has no tenant."""
 
     def __init__(self, core: Core, tenant: str | None, note: AuditNote | None = None) -> None:

@@ -489,7 +489,7 @@ def run_of(record: PortableRun) -> ScheduleRun:
 
 
 def portable_schedule(schedule: Schedule) -> PortableSchedule:
-    return PortableSchedule(**asdict(schedule))
+    return PortableSchedule(**{name: value for name, value in asdict(schedule).items() if name != "tenant"})
 
 
 def schedule_of(record: PortableSchedule) -> Schedule:

@@ -77,6 +77,8 @@ class ItemRow(msgspec.Struct, frozen=True):
     suspended: bool = False
     """Its handler sleeps, or waits for a signal or for children."""
     held: bool = False
+    store: str = ""
+    """Of several stores: the one that has it."""
 
 
 class StatusLink(msgspec.Struct, frozen=True):
@@ -242,6 +244,7 @@ def row_of(visit: Visit, state: ItemState) -> ItemRow:
         input=shown_line(visit, state),
         suspended=state.suspended and state.status == "scheduled",
         held=state.held,
+        store=state.store,
     )
 
 

@@ -20,13 +20,14 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.backend import Placed, placed
 from treadle.base.wording import MINUTE
 from treadle.codec import Codec
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, timeout_of
-from treadle.engine.tasks import Combiner, finish
+from treadle.engine.tasks import Combiner, combined, finish
 from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.events import Resumed, Started, from_lease
@@ -466,6 +467,10 @@ class Declines:
             self._steps.popleft()
 
 
+def _place(several: Placed, request: BeginRequest) -> int:
+    return several.place_of_token(request.leases[0].token)
+
+
 class BeginRequest(msgspec.Struct, eq=False):
     leases: Sequence[Lease]
     answer: asyncio.Future[Mapping[int, Loss]]
@@ -480,7 +485,9 @@ class Beginner:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._combiner = Combiner(self._write, core.tasks, name="begin")
+        self._combiner = combined(
+            lambda: Combiner(self._write, core.tasks, name="begin"), placed(core.backend), _place
+        )
 
     async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
         """Say that these begin. Returns the tokens that are lost: their handlers must not run."""

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
+from msgspec.structs import replace
+
 from treadle.base.timing import seconds
 from treadle.bulk_action import BULK_TYPE
 from treadle.engine.core import Core
@@ -97,6 +99,8 @@ class Claimer:
         self._nothing = 0
         """The number, counted from 1, of the last claim that found nothing."""
         self._claimed = asyncio.Event()
+        self._emptying = 0
+        """Callers that wait until a claim has found nothing."""
         every = settings.poll_interval * (1.0 - JITTER)  # no poll comes earlier
         self._portions = PortionClaims(worker, types, dispatcher, settings.clock, every, self._send)
 
@@ -121,10 +125,14 @@ class Claimer:
     async def until_empty(self) -> None:
         """Return when a claim made from now on has found nothing."""
         begun = self._begun
-        while self._nothing <= begun:
-            self.wake()
-            self._claimed.clear()
-            await self._claimed.wait()
+        self._emptying += 1
+        try:
+            while self._nothing <= begun:
+                self.wake()
+                self._claimed.clear()
+                await self._claimed.wait()
+        finally:
+            self._emptying -= 1
 
     async def run(self) -> None:
         """Claim until cancelled."""
@@ -227,6 +235,8 @@ class Claimer:
                 self._filled_at = -1  # without room there is nothing to ask for that the last claim has not
                 return min(self._interval, portion_due)
         self._begun += 1
+        if self._emptying:
+            demand = replace(demand, thorough=True)
         sent = self._clock.monotonic()
         claim = await self._send(demand)
         if claim is None:

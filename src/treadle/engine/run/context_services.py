@@ -186,7 +186,7 @@ class EngineServices:
 
     @asynccontextmanager
     async def _open_transaction(self, held: HeldLease, session: Any) -> AsyncGenerator[Any]:
-        transaction = HandlerTransaction(self._core, self._settler)
+        transaction = HandlerTransaction(self._core, self._settler, held.lease.tenant)
         try:
             connection = await transaction.open()
             if session is None:
@@ -230,8 +230,8 @@ class HandlerTransaction(OpenTransaction):
     """A handler's transaction. It stays open after its block has ended, until the handler's outcome is
     settled in it. Then both commit, or neither does."""
 
-    def __init__(self, core: Core, settler: Settler) -> None:
-        super().__init__(core.backend)
+    def __init__(self, core: Core, settler: Settler, tenant: str) -> None:
+        super().__init__(core.backend, tenant)
         self._core = core
         self._settler = settler
 

@@ -30,7 +30,7 @@ from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .attempt import AttemptRunner
 from .bound_types import BoundTypes
-from .held import HeldLeases, Stop
+from .held import HeldLease, HeldLeases, Stop
 from .worker_report import WorkerReport
 
 
@@ -156,6 +156,8 @@ class HeartbeatLoop:
             self._report.forget()  # the worker was removed meanwhile, and what it said with it
         for token, why in reply.lost.items():
             self.lose(token, why)
+        if reply.silent:
+            self._stop_silent(reply.silent)
         if reply.unknown is not None:
             self.compare_leases(reply.unknown)
         self._types.permits.compare(reply.permits, permits)
@@ -188,6 +190,11 @@ class HeartbeatLoop:
         if held is not None:
             self._interrupt(held, cast("Stop", why))
 
+    def _stop_silent(self, tokens: Sequence[int]) -> None:
+        """Stop the attempts of a store that has not answered for a whole lease: others may own the items."""
+        found = (held for token in tokens if (held := self._held.by_token.get(token)) is not None)
+        self._stop([held for held in found if held.stop is None and not held.over], self._lease)
+
     def silence(self) -> float:
         """Seconds since the last heartbeat that was answered was sent."""
         return self._clock.monotonic() - self.last_beat
@@ -206,8 +213,11 @@ class HeartbeatLoop:
 
     def _stop_all(self, silent: float) -> None:
         """Stop all attempts: the lease has lapsed."""
-        stopped = [held.lease for held in self._held.all() if held.stop is None and not held.over]
-        for held in self._held.all():
+        self._stop(self._held.all(), silent)
+
+    def _stop(self, stopping: Sequence[HeldLease], silent: float) -> None:
+        stopped = [held.lease for held in stopping if held.stop is None and not held.over]
+        for held in stopping:
             self._interrupt(held, "error")
         if stopped:
             log_line(

@@ -8,13 +8,13 @@ nothing, and it is refused if another worker owns the item by then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence, Sized
 from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from treadle.backend import Backend, Transaction
+from treadle.backend import Backend, Placed, Transaction, placed, transaction_of
 from treadle.codec import check_size
 from treadle.engine.core import Core
 from treadle.engine.guarded_telemetry import NOTHING
@@ -26,7 +26,7 @@ from treadle.engine.submit.build_children import (
     joining_item,
     silenced,
 )
-from treadle.engine.tasks import Combiner, finish
+from treadle.engine.tasks import Combiner, combined, finish
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import (
     BackendError,
@@ -103,14 +103,20 @@ class Settler:
         self._listener = listener
         self._sleep = core.settings.clock.sleep
         self._draw = core.settings.random.random
-        self._combiner: Combiner[PendingSettlement] = Combiner(self._write, core.tasks, name="settle")
-        self._locked: Combiner[PendingSettlement] = Combiner(
-            self._write, core.tasks, name="settle", pause=lambda: self._sleep(LOCKED_PAUSE)
-        )
+        several = placed(core.backend)
+
+        def make() -> Combiner[PendingSettlement]:
+            return Combiner(self._write, core.tasks, name="settle")
+
+        def make_locked() -> Combiner[PendingSettlement]:
+            return Combiner(self._write, core.tasks, name="settle", pause=lambda: self._sleep(LOCKED_PAUSE))
+
+        self._combiner = combined(make, several, _place)
+        self._locked = combined(make_locked, several, _place)
         self._apart: set[asyncio.Task[None]] = set()
         """Settlements in tasks of their own: refused ones, and those that a transaction must end for."""
         self.add: Callable[[PendingSettlement], None] = self._combiner.add
-        self.waiting = self._combiner.waiting
+        self.waiting: Sized = self._combiner.waiting
 
     async def flush(self) -> None:
         """Return when no settlement is left to write. Under load that includes settlements that are added
@@ -332,6 +338,10 @@ class Settler:
         return await is_cause(error, self.core.backend, without)
 
 
+def _place(several: Placed, pending: PendingSettlement) -> int:
+    return several.place_of_token(pending.lease.token)
+
+
 class AttemptFailed(Exception):
     """Rolls a handler's transaction back: its attempt did not succeed."""
 
@@ -369,7 +379,7 @@ async def is_cause(error: Exception, backend: Backend, without: Sequence[Settlem
     if "transactions" not in backend.capabilities:
         return True
     try:
-        async with backend.transaction() as transaction:
+        async with transaction_of(backend, without[0].lease.tenant) as transaction:
             await transaction.settle(without)
             raise Undone
     except Undone:

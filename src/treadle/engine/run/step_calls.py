@@ -158,7 +158,7 @@ class StepCalls:
     ) -> Any:
         """The same in a transaction of its own. It commits with the record of the step."""
         core = self._core
-        transaction = OpenTransaction(core.backend)
+        transaction = OpenTransaction(core.backend, self._held.lease.tenant)
         async with self._book.output.beside_transaction() as take_output, transaction.stack:
             connection = await transaction.open()
             try:

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple, NoReturn
 import msgspec
 from msgspec.structs import replace
 
+from treadle.backend import Placed, placed
 from treadle.engine.core import Core
 from treadle.engine.store_retry import retry_unavailable
-from treadle.engine.tasks import Combiner, finish
+from treadle.engine.tasks import Combiner, combined, finish
 from treadle.engine.wait.read_results import CombinedReads
 from treadle.errors import LeaseLost, PayloadError, StepError, StoreUnavailable, TooManySteps
 from treadle.item import DEFAULT_TENANT, Lease, Loss, Record, Recorded, Ref, StepRecord
@@ -44,16 +45,24 @@ class RecordRequest(msgspec.Struct, eq=False):
     answer: asyncio.Future[Loss | None]
 
 
+def _place(several: Placed, request: RecordRequest) -> int:
+    return several.place_of_token(request.record.lease.token)
+
+
 class StepRecorder:
     """Writes and reads what items record, for many attempts in one call."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._combiner: Combiner[RecordRequest] = Combiner(
-            self._write, core.tasks, name="record", on_cancel=self._leave
+        self._combiner = combined(
+            lambda: Combiner[RecordRequest](self._write, core.tasks, name="record", on_cancel=self._leave),
+            placed(core.backend),
+            _place,
         )
         self._unanswered: set[asyncio.Future[Loss | None]] = set()
-        self._reads: CombinedReads[Recorded | None] = CombinedReads(self._read, core.tasks)
+        self._reads: CombinedReads[Recorded | None] = CombinedReads(
+            self._read, core.tasks, placed(core.backend)
+        )
 
     async def read(self, lease: Lease) -> Recorded:
         """What the item of a lease has recorded."""

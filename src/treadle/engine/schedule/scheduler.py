@@ -336,7 +336,7 @@ class ScheduleSync:
         another process may store the schedule again. Or the store has lost it, and gets it back."""
         if missed.next_at is None:
             return
-        stored = await self._backend.put_schedule(missed, again=True)
+        stored = await self._backend.put_schedule(replace(missed, tenant=entry.recurrence.tenant), again=True)
         if entry.stored is missed:
             entry.stored = stored
         if stored.next_at is not None:
@@ -363,6 +363,7 @@ class ScheduleSync:
             spec=recurrence.spec,
             paused=row is not None and row.paused,
             last_at=None if row is None else row.last_at,
+            tenant=recurrence.tenant,
         )
         if row is not None and not continues and schedule.next_at is None:
             # The store keeps the old one rather than take one that has ended.

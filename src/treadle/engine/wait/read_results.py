@@ -8,14 +8,14 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from treadle.backend import Backend
+from treadle.backend import Backend, Placed, placed
 from treadle.base.wording import listed
 from treadle.codec.json_codec import read_value
 from treadle.define.condition import GroupRef
 from treadle.define.work import WorkTypeBase
 from treadle.engine.open_transaction import OpenTransaction
 from treadle.engine.registry import Registry
-from treadle.engine.tasks import Combiner, Tasks
+from treadle.engine.tasks import Combiner, Tasks, combined
 from treadle.errors import InputError, NotFound, TreadleError, WorkFailed
 from treadle.item import GroupState, ItemState, Status
 from treadle.store.reads import closed_failed_group
@@ -32,7 +32,9 @@ class ResultReader:
     def __init__(self, backend: Backend, registry: Registry, tasks: Tasks) -> None:
         self._backend = backend
         self._registry = registry
-        self._combined = CombinedReads(lambda ids, tenant: backend.get(ids, tenant=tenant), tasks)
+        self._combined = CombinedReads(
+            lambda ids, tenant: backend.get(ids, tenant=tenant), tasks, placed(backend)
+        )
 
     async def states(
         self, within: Backend | OpenTransaction, tenant: str, ids: Sequence[str]
@@ -160,12 +162,23 @@ class _Read(NamedTuple, Generic[T]):
     answer: asyncio.Future[list[T]]
 
 
+def _place(several: Placed, read: _Read[Any]) -> int | None:
+    return several.place_of(read.tenant)
+
+
 class CombinedReads(Generic[T]):
     """Reads something of items, such as `Backend.get`, with few calls to the store."""
 
-    def __init__(self, read: Callable[[Sequence[str], str], Awaitable[Sequence[T]]], tasks: Tasks) -> None:
+    def __init__(
+        self,
+        read: Callable[[Sequence[str], str], Awaitable[Sequence[T]]],
+        tasks: Tasks,
+        several: Placed | None,
+    ) -> None:
         self._read = read
-        self._combiner: Combiner[_Read[T]] = Combiner(self._read_all, tasks, name="read")
+        self._combiner = combined(
+            lambda: Combiner[_Read[T]](self._read_all, tasks, name="read"), several, _place
+        )
 
     async def get(self, ids: Sequence[str], *, tenant: str) -> Sequence[T]:
         if len(ids) > FEW:

@@ -1,0 +1,312 @@
+"""Claims over several stores.
+
+**Which stores a claim asks.** The hot ones (view.py), one after the other, each for all the room that is
+left, until the room is full: under load that is one call per claim, as with one store. If none is hot, it
+asks the next one: the safety net against lost wake-ups costs the same however many stores there are. A
+thorough claim asks all.
+
+**A store that is slow** is left behind: after ten times as long as the quickest one takes, at most
+`PATIENCE`. What it hands out comes with the next claim, or is given back if its room is taken. It gets no
+second claim meanwhile.
+
+**A store that does not answer** is asked again after a pause. An answer of it may have been lost, so it is
+asked for unknown leases first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from msgspec.structs import replace
+
+from treadle.base.timing import Clock
+from treadle.errors import BackendError, StoreUnavailable
+from treadle.item import Claim, Demand, Lease, Loss, Settlement, Wake
+from treadle.store.rules import MOST_DOOMED
+
+from .member import Member, in_parts, inner, number_of, together
+from .orders import ManyOrders
+from .places import TenantPlaces
+from .view import Room, Views, WorkerView, may_have_more
+
+PATIENCE: Final = 0.25
+"""Seconds that a claim or a heartbeat waits for one store while others may answer."""
+LEAST_PATIENCE: Final = 0.02
+TIMES: Final = 10
+"""How many times as long as the quickest store another one may take."""
+
+
+def outer_lease(lease: Lease, member: Member) -> Lease:
+    """A lease of a store as it is known outside."""
+    return replace(lease, token=member.outer(lease.token)) if member.number else lease
+
+
+def inner_lease(lease: Lease) -> Lease:
+    """A lease as its store knows it."""
+    return replace(lease, token=inner(lease.token)) if number_of(lease.token) else lease
+
+
+class Background:
+    """Calls that no caller waits for. A store that fails at one is found out by the next call."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, call: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(self._run(call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, call: Coroutine[Any, Any, object]) -> None:
+        with suppress(BackendError):
+            await call
+
+    def abandon(self) -> None:
+        """The event loop of the calls is gone."""
+        self._tasks.clear()
+
+    async def close(self) -> None:
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class ManyClaims:
+    """wake: tells the workers of this process that there may be something to claim."""
+
+    def __init__(
+        self,
+        places: TenantPlaces,
+        views: Views,
+        orders: ManyOrders,
+        background: Background,
+        clock: Clock,
+        wake: Callable[[Wake], None],
+        beat_again: Callable[[WorkerView, Member], None],
+    ) -> None:
+        self._places = places
+        self._views = views
+        self._orders = orders
+        self._background = background
+        self._monotonic = clock.monotonic
+        self._wake = wake
+        self._beat_again = beat_again
+
+    async def claim(self, demand: Demand) -> Claim:
+        view, room = self._views.of(demand.worker), Room(demand)
+        leases = self._deliver_late(view, room)
+        positions = dict(cast("Mapping[int, object]", demand.fairness or {}))
+        left, errors, alive, asked = dict[str, None](), list[StoreUnavailable](), True, 0
+        if demand.thorough:
+            view.due.clear()
+        for member in await self._order(view, demand):
+            if asked and demand.limit and room.limit <= 0:
+                view.hot.add(member.number)
+                continue
+            try:
+                answer = await self._ask(view, member, demand, room, positions.get(member.number))
+            except StoreUnavailable as error:
+                view.unsure.add(member.number)
+                view.hot.add(member.number)
+                errors.append(error)
+                continue
+            asked += 1
+            if answer is None:
+                continue
+            if answer.orders is not None:
+                return Claim(tuple(leases), demand.fairness, orders=answer.orders)
+            if not answer.alive:
+                alive = False
+                view.hot.add(member.number)
+                if leases:
+                    self._beat_again(view, member)
+                continue
+            positions[member.number] = answer.fairness
+            left.update(dict.fromkeys(answer.left))
+            for lease in answer.leases:
+                self._take(room, member, lease, leases)
+            if answer.leases and member.number in view.long:
+                self._beat_again(view, member)
+        if errors and not leases and (not asked or demand.thorough):
+            raise errors[0]
+        due = view.next_due(self._monotonic())
+        return Claim(tuple(leases), positions, due, alive or bool(leases), tuple(left))
+
+    async def _order(self, view: WorkerView, demand: Demand) -> list[Member]:
+        """The stores to ask, in this order."""
+        members = await self._serving(demand)
+        start = view.next % len(members) if members else 0
+        view.next += 1
+        members = members[start:] + members[:start]
+        if demand.thorough:
+            return members
+        there = [one for one in members if not one.is_away and one.number not in view.asking]
+        if not there and not view.asking and members:
+            raise members[0].refusal()
+        now = self._monotonic()
+        view.hot.update(number for number, at in view.due.items() if at <= now)
+        hot = [one for one in there if one.number in view.hot]
+        return hot or there[:1]
+
+    async def _serving(self, demand: Demand) -> list[Member]:
+        """The stores that have the tenants of a demand."""
+        if demand.tenants is None or len(self._places.members) == 1:
+            return list(self._places.members)
+        numbers: set[int] = set()
+        for tenant in demand.tenants:
+            found = await self._places.find(tenant)
+            numbers |= set() if found is None else {found.number}
+        serving = [member for member in self._places.members if member.number in numbers]
+        return serving or [self._places.home]
+
+    async def _ask(
+        self, view: WorkerView, member: Member, demand: Demand, room: Room, fairness: object
+    ) -> Claim | None:
+        """The answer of a store. None: it has not answered yet."""
+        if (waiting := view.asking.get(member.number)) is not None:
+            await asyncio.wait({waiting})  # a thorough claim
+        view.hot.discard(member.number)
+        call = self._ask_store(view, member, demand, room, fairness)
+        if demand.thorough or len(self._places.members) == 1:
+            return await call
+        task = asyncio.ensure_future(call)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=self._patience())
+        except asyncio.CancelledError:
+            view.unsure.add(member.number)
+            task.cancel()
+            raise
+        if done:
+            return task.result()
+        view.asking[member.number] = task
+        task.add_done_callback(lambda done: self._came_late(view, member, done))
+        return None
+
+    async def _ask_store(
+        self, view: WorkerView, member: Member, demand: Demand, room: Room, fairness: object
+    ) -> Claim:
+        await self._recover(view, member, demand.worker)
+        for _ in range(3):
+            version = await self._orders.version_at(view, member, demand.orders)
+            rest = room.rest(fairness, version)
+            sent = self._monotonic()
+            answer: Claim = await member.call("claim", rest)
+            member.took(self._monotonic() - sent)
+            if answer.orders is None:
+                break
+            newer = await self._orders.newer(view, member, demand.orders)
+            if newer is not None:
+                view.hot.add(member.number)
+                return replace(answer, orders=newer)
+        else:
+            view.hot.add(member.number)
+            return Claim(next_due=0.0)
+        self._note(view, member, rest, answer)
+        return answer
+
+    def _note(self, view: WorkerView, member: Member, demand: Demand, answer: Claim) -> None:
+        """Note whether it may have more, and when it has."""
+        doomed = sum([lease.verdict is not None for lease in answer.leases])
+        if answer.next_due == 0 or doomed >= MOST_DOOMED or may_have_more(demand, answer.leases):
+            view.hot.add(member.number)
+        view.due.pop(member.number, None)
+        if answer.next_due is not None:
+            view.due[member.number] = self._monotonic() + answer.next_due
+
+    def _patience(self) -> float:
+        """Seconds to wait for one store."""
+        times = [member.latency for member in self._places.members if member.latency is not None]
+        return min(PATIENCE, max(LEAST_PATIENCE, TIMES * min(times))) if times else PATIENCE
+
+    # -- what comes late -------------------------------------------------------------------------------
+
+    def _came_late(self, view: WorkerView, member: Member, task: asyncio.Task[Claim | None]) -> None:
+        view.asking.pop(member.number, None)
+        view.hot.add(member.number)
+        if task.cancelled() or task.exception() is not None:
+            view.unsure.add(member.number)
+            return
+        answer = task.result()
+        if answer is None or answer.orders is not None:
+            return
+        if not answer.alive:
+            self._beat_again(view, member)
+        view.late += [(member, lease) for lease in answer.leases]
+        if answer.leases and member.number in view.long:
+            self._beat_again(view, member)
+        self._wake(Wake(ready=True))
+
+    def _deliver_late(self, view: WorkerView, room: Room) -> list[Lease]:
+        late, view.late = view.late, []
+        leases: list[Lease] = []
+        for member, lease in late:
+            self._take(room, member, lease, leases)
+        return leases
+
+    def _take(self, room: Room, member: Member, lease: Lease, leases: list[Lease]) -> None:
+        """Hand a lease out, or give it back if it came late and its room is taken."""
+        if room.takes(lease):
+            leases.append(self.taken(lease, member))
+        else:
+            back = Settlement(lease=lease, kind="release")
+            self._background.start(member.call("settle", [back]))
+
+    # -- leases ----------------------------------------------------------------------------------------
+
+    def taken(self, lease: Lease, member: Member) -> Lease:
+        """A lease that a store has handed out, as it is known outside."""
+        found = outer_lease(lease, member)
+        self._views.held.add(found.token)
+        return found
+
+    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
+        """The engine asks for those of one store at a time."""
+
+        async def one(member: Member, some: list[Lease]) -> list[Loss | None]:
+            lost: Mapping[int, Loss] = await member.call("begin", [inner_lease(lease) for lease in some])
+            return [lost.get(inner(lease.token)) for lease in some]
+
+        found = await in_parts(leases, lambda lease: self._places.of_token(lease.token), one)
+        return {lease.token: why for lease, why in zip(leases, found, strict=True) if why is not None}
+
+    async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
+        """Those of the stores that answer. The others are asked before their next claim."""
+        view = self._views.of(worker)
+        self._views.held.update(known)
+        view_late = [(member.number, lease.token) for member, lease in view.late]
+
+        async def one(member: Member) -> list[Lease]:
+            if member.number in view.asking:
+                view.unsure.add(member.number)
+                return []
+            tokens = [inner(token) for token in known if number_of(token) == member.number]
+            tokens += [token for number, token in view_late if number == member.number]
+            try:
+                found: Sequence[Lease] = await member.call("unknown_leases", worker, tokens)
+            except StoreUnavailable:
+                view.unsure.add(member.number)
+                return []
+            view.unsure.discard(member.number)
+            return [self.taken(lease, member) for lease in found]
+
+        parts = await together([one(member) for member in self._places.members])
+        if len(view.unsure) == len(self._places.members):
+            raise self._places.home.refusal()
+        return [lease for part in parts for lease in part]
+
+    async def _recover(self, view: WorkerView, member: Member, worker: str) -> None:
+        """Ask a store that may have leased items to this worker for those of which it does not know."""
+        if member.number not in view.unsure:
+            return
+        known = [inner(token) for token in self._views.held if number_of(token) == member.number]
+        late = [lease.token for each, lease in view.late if each is member]
+        found: Sequence[Lease] = await member.call("unknown_leases", worker, known + late)
+        view.unsure.discard(member.number)
+        if found:
+            view.late += [(member, lease) for lease in found]
+            self._wake(Wake(ready=True))

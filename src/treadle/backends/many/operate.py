@@ -1,0 +1,255 @@
+"""What operators change over several stores: one step in each store, with an audit entry in each.
+
+Ids of one tenant are in one store. Without a tenant, the stores are asked first who has which id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from treadle.backend import all_stores
+from treadle.errors import NotFound, NotHoldable, NotTriggerable, NotUpdatable
+from treadle.item import AuditNote, Changed, Filter, ItemState, ItemUpdate, Signal, Signalled
+
+from .member import Member
+from .merge import changed_of
+from .places import TenantPlaces
+from .read import ManyReads, tagged
+from .transactions import within
+from .view import Views
+
+Change = Callable[[Member, Sequence[str]], Awaitable[Changed]]
+
+
+class ManyOperations:
+    def __init__(self, places: TenantPlaces, views: Views, reads: ManyReads) -> None:
+        self._places = places
+        self._views = views
+        self._reads = reads
+        self._pruned = 0
+
+    async def _change(self, member: Member, verb: str, /, *args: Any, **options: Any) -> Changed:
+        changed: Changed = await member.call(verb, *args, **options)
+        for state in changed.items:
+            tagged(state, member)
+        self._views.heat([member.number])
+        return changed
+
+    async def _by_id(
+        self, ids: Sequence[str], tenant: str | None, change: Change, *, groups: bool = False
+    ) -> Changed:
+        """Call the stores that have these ids, each with its own. Each call is one step, all of them are
+        not. An id that no store has goes to one of these, which answers for it. groups: the ids may be those
+        of groups whose roots are gone."""
+        if tenant is not None:
+            member = await self._places.find(tenant)
+            return await change(self._places.home if member is None else member, ids)
+        with all_stores():
+            known = await self._reads.find_items(ids, None)
+            if groups and None in known:
+                those = await self._reads.find("group", ids, None, lambda _: 0.0)
+                known = [each or group for each, group in zip(known, those, strict=True)]
+        first = next((each.member.number for each in known if each is not None), 0)
+        parts: dict[int, list[str]] = {}
+        for id, found in zip(ids, known, strict=True):
+            parts.setdefault(first if found is None else found.member.number, []).append(id)
+        members = self._places.members
+        return changed_of(
+            [await change(members[number], some) for number, some in (parts or {0: []}).items()]
+        )
+
+    async def _check(
+        self, ids: Sequence[str], tenant: str | None, refusal: Callable[[ItemState], Exception | None]
+    ) -> None:
+        """All or none, as far as one look can tell, if the ids are in several stores."""
+        if tenant is not None:
+            return
+        with all_stores():
+            found = await self._reads.find_items(ids, None)
+        if len({each.member.number for each in found if each is not None}) < 2:
+            return
+        for id, each in zip(ids, found, strict=True):
+            if each is None:
+                raise NotFound(id)
+            if (error := refusal(each.state)) is not None:
+                raise error
+
+    async def cancel(
+        self,
+        ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        only_open: bool = False,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        return await self._by_id(
+            ids,
+            tenant,
+            lambda member, some: self._change(
+                member, "cancel", some, tenant=tenant, only_open=only_open, note=note
+            ),
+        )
+
+    async def complete(
+        self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        return await self._by_id(
+            [id],
+            tenant,
+            lambda member, _: self._change(member, "complete", id, result, tenant=tenant, note=note),
+        )
+
+    async def requeue(
+        self,
+        where: Sequence[str] | Filter,
+        *,
+        tenant: str | None = None,
+        limit: int = 1000,
+        redrives: int | None = None,
+        backoff: float = 0.0,
+        alone: bool = False,
+        cancelled: bool = False,
+        from_step: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        """By a filter: store after store, the oldest of each, up to `limit` in all."""
+        options: dict[str, Any] = {
+            "tenant": tenant,
+            "redrives": redrives,
+            "backoff": backoff,
+            "alone": alone,
+            "cancelled": cancelled,
+            "from_step": from_step,
+            "note": note,
+        }
+        if not isinstance(where, Filter):
+            return await self._by_id(
+                where,
+                tenant,
+                lambda member, some: self._change(member, "requeue", some, limit=limit, **options),
+            )
+        whose = where.tenant if tenant is None else tenant
+        members: Sequence[Member] = self._places.members
+        if whose is not None:
+            found = await self._places.find(whose)
+            members = [self._places.home if found is None else found]
+        out: list[Changed] = []
+        for member in members:
+            left = limit - sum([len(part.items) for part in out])
+            if left > 0:
+                out.append(await self._change(member, "requeue", where, limit=left, **options))
+        return changed_of(out)
+
+    async def update(
+        self,
+        ids: Sequence[str],
+        changes: ItemUpdate,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        await self._check(ids, tenant, _not_updatable)
+        return await self._by_id(
+            ids,
+            tenant,
+            lambda member, some: self._change(member, "update", some, changes, tenant=tenant, note=note),
+        )
+
+    async def trigger(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        await self._check(ids, tenant, _not_triggerable)
+        return await self._by_id(
+            ids,
+            tenant,
+            lambda member, some: self._change(member, "trigger", some, tenant=tenant, note=note),
+        )
+
+    async def hold(
+        self,
+        ids: Sequence[str],
+        held: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        await self._check(ids, tenant, _not_holdable if held else lambda _: None)
+        return await self._by_id(
+            ids,
+            tenant,
+            lambda member, some: self._change(member, "hold", some, held, tenant=tenant, note=note),
+        )
+
+    async def signal(
+        self,
+        signals: Sequence[Signal],
+        *,
+        tenant: str | None = None,
+        tx: object = None,
+        note: AuditNote | None = None,
+    ) -> Sequence[Signalled]:
+        ids = [signal.id for signal in signals]
+        if tenant is not None:
+            found = await self._places.find(tenant)
+            members = [self._places.home if found is None else found] * len(ids)
+        else:
+            with all_stores():
+                known = await self._reads.find_items(ids, None)
+            members = [self._places.home if each is None else each.member for each in known]
+        answers: dict[int, Signalled] = {}
+        for member in {member.number: member for member in members}.values():
+            places = [place for place, each in enumerate(members) if each is member]
+            some = [signals[place] for place in places]
+            with within(tx, member, tenant):
+                said: Sequence[Signalled] = await member.call("signal", some, tenant=tenant, tx=tx, note=note)
+            answers.update(zip(places, said, strict=True))
+            self._views.heat([member.number])
+        return [answers[place] for place in range(len(ids))]
+
+    async def delete(
+        self,
+        group_ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        cascade: bool = False,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        return await self._by_id(
+            group_ids,
+            tenant,
+            lambda member, some: self._change(
+                member, "delete", some, tenant=tenant, cascade=cascade, note=note
+            ),
+            groups=True,
+        )
+
+    async def prune(self, limit: int = 1000) -> int:
+        """Of the stores that answer, another one first each time."""
+        members = self._places.members
+        self._pruned += 1
+        total = 0
+        for step in range(len(members)):
+            member = members[(self._pruned + step) % len(members)]
+            if total < limit and not member.is_away:
+                count: int = await member.call("prune", limit - total)
+                total += count
+        return total
+
+
+def _is_unstarted(state: ItemState) -> bool:
+    return state.status in ("blocked", "scheduled", "ready") and not state.attempt and not state.suspended
+
+
+def _not_updatable(state: ItemState) -> Exception | None:
+    return None if _is_unstarted(state) else NotUpdatable(state.id, state.status)
+
+
+def _not_triggerable(state: ItemState) -> Exception | None:
+    if state.status == "scheduled" and not state.held:
+        return None
+    return NotTriggerable(state.id, state.status, state.held)
+
+
+def _not_holdable(state: ItemState) -> Exception | None:
+    return None if state.status in ("ready", "scheduled") else NotHoldable(state.id, state.status)

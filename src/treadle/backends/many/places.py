@@ -1,0 +1,266 @@
+"""Places: which store has a tenant, and which store is behind an address.
+
+Both are kept in the stores, as claimed keys of the tenant `treadle.stores`: they last, the first claim of a
+key wins in the whole fleet, and they go along when a store is promoted.
+
+| in | key | says |
+| --- | --- | --- |
+| each store | `store` | the id of this family of stores, the name of the store, the name of home |
+| home | `member.0`, `member.1` ... | the names of all stores, in the order of their numbers |
+| home | `tenant.ACME` | the name of the store that has the tenant `ACME` |
+
+A tenant gets its place with its first write: the store that a hash of both names prefers. It is asked for,
+not computed, so that stores can be added, and so that a tenant can be placed by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import uuid4
+
+from treadle.backend import store_name
+from treadle.errors import BackendError, InputError, PlacementError, StoreUnavailable, WrongStore
+
+from .member import Member, number_of
+
+TENANT: Final = "treadle.stores"
+"""Whose keys say where things are."""
+OWN: Final = "treadle."
+"""How the names of tenants begin that are treadle's own. They are at home."""
+FOR_EVER: Final = 100 * 366 * 86400.0
+"""Seconds for which the keys are claimed."""
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+LONGEST: Final = 240
+"""Bytes of a tenant's name up to which it stands in its key as it is."""
+MOST_KNOWN: Final = 100_000
+"""Tenants whose places a process remembers."""
+MOST_TENANTS: Final = 10_000
+"""Tenants of a store that joins others with items in it."""
+
+
+def check_names(names: Sequence[str]) -> None:
+    """`InputError` for names that are no names of stores."""
+    if not names:
+        raise InputError("name at least one store: Treadle({'eu': url, 'us': url})", parameters=("backend",))
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise InputError.of(
+                "backend", name, "is no name of a store: take up to 40 letters, digits, '-', '_' and '.'"
+            )
+
+
+class TenantPlaces:
+    """members: by name, in the order in which the app names them. The first is home, unless they have one."""
+
+    def __init__(self, members: Mapping[str, Member]) -> None:
+        self.by_name = dict(members)
+        self.members: list[Member] = list(self.by_name.values())
+        """By number."""
+        self.home = self.members[0]
+        self._family = ""
+        self._known: OrderedDict[str, Member] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[Member]] = {}
+        for member in self.members:
+            member.on_open.append(self._check)
+
+    # -- tenants ---------------------------------------------------------------------------------------
+
+    def known(self, tenant: str) -> Member | None:
+        """Where a tenant is, if this process knows it."""
+        if len(self.members) == 1 or tenant.startswith(OWN):
+            return self.home
+        found = self._known.get(tenant)
+        if found is not None:
+            self._known.move_to_end(tenant)
+        return found
+
+    async def find(self, tenant: str) -> Member | None:
+        """Where a tenant is. None: it has no place yet, so there is nothing of it."""
+        found = self.known(tenant)
+        if found is None:
+            name = await self.home.call("key_owner", _key(tenant), tenant=TENANT)
+            found = None if name is None else self._learn(tenant, name)
+        return found
+
+    async def of(self, tenant: str) -> Member:
+        """Where a tenant is. It gets a place if it has none. Concurrent callers share one request."""
+        found = self.known(tenant)
+        if found is not None:
+            return found
+        asking = self._asking.get(tenant)
+        if asking is None:
+            asking = self._asking[tenant] = asyncio.ensure_future(self._ask(tenant))
+            asking.add_done_callback(lambda task: self._asked(tenant, task))
+        return await asyncio.shield(asking)
+
+    def _asked(self, tenant: str, task: asyncio.Task[Member]) -> None:
+        self._asking.pop(tenant, None)
+        if not task.cancelled():
+            task.exception()  # the callers have it
+
+    async def _ask(self, tenant: str) -> Member:
+        found = await self.find(tenant)
+        return await self.place(tenant, self.preferred(tenant)) if found is None else found
+
+    async def place(self, tenant: str, name: str) -> Member:
+        """Give a tenant its place, unless it has one. Returns where it is."""
+        await self.home.call("claim_key", _key(tenant), name, FOR_EVER, tenant=TENANT)
+        found = await self.find(tenant)
+        if found is None:
+            raise BackendError(f"{store_name(self.home.backend)} has forgotten where {tenant!r} is")
+        return found
+
+    def preferred(self, tenant: str) -> str:
+        """The store that a tenant gets by itself. Another store more changes few tenants."""
+        return max(self.by_name, key=lambda name: hashlib.blake2b(f"{name}\0{tenant}".encode()).digest())
+
+    def _learn(self, tenant: str, name: str) -> Member:
+        member = self.by_name.get(name)
+        if member is None:
+            raise PlacementError(
+                f"the tenant {tenant!r} is in the store {name!r}, which this app does not name: "
+                f"it names {', '.join(self.by_name)}",
+                parameters=("tenant",),
+            )
+        self._known[tenant] = member
+        if len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
+        return member
+
+    def abandon(self) -> None:
+        """The event loop of the requests that are under way is gone."""
+        self._asking.clear()
+
+    def of_token(self, token: int) -> Member:
+        """The store that gave a lease."""
+        return self.members[number_of(token)]
+
+    # -- which store is behind an address --------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the stores. One that does not answer is opened later. Home must answer."""
+        if not self._family:
+            await self._find_home()
+        await self.home.open()
+        answers = await asyncio.gather(
+            *(member.open() for member in self.members if member is not self.home), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, StoreUnavailable):
+                raise answer
+
+    async def _find_home(self) -> None:
+        """Ask the stores which of them is home. The first one is, if none of them knows."""
+        said = dict(zip(self.by_name, await asyncio.gather(*map(self._said, self.members)), strict=True))
+        homes = {name: record[2] for name, record in said.items() if record is not None}
+        for name, home in homes.items():
+            if home not in self.by_name:
+                raise WrongStore(
+                    f"the store {name!r} ({store_name(self.by_name[name].backend)}) belongs to other stores, "
+                    f"whose home is {home!r}: name that one too, or give {name!r} another address"
+                )
+        if len(set(homes.values())) > 1:
+            known = ", ".join(f"{name} says {home}" for name, home in homes.items())
+            raise WrongStore(f"these stores do not belong together: their homes differ ({known})")
+        self.home = self.by_name[next(iter(homes.values()), self.members[0].name)]
+
+    async def _said(self, member: Member) -> tuple[str, str, str] | None:
+        """What a store says about itself. None: nothing, or it does not answer."""
+        try:
+            await member.backend.open()
+            return await self._record(member)
+        except StoreUnavailable:
+            return None
+
+    async def _record(self, member: Member) -> tuple[str, str, str] | None:
+        said = await member.backend.key_owner("store", tenant=TENANT)
+        if said is None:
+            return None
+        family, name, home = said.split(" ")
+        return family, name, home
+
+    async def _check(self, member: Member) -> None:
+        """The store was opened: check that it is the one of its name."""
+        if member is self.home:
+            self._family = await self._join(member, self._family or uuid4().hex)
+            await self._number_all()
+        else:
+            await self._join(member, self._family)
+
+    async def _join(self, member: Member, family: str) -> str:
+        """Check what a store says about itself, or tell it. Returns the id of its family."""
+        found = await self._record(member)
+        if found is None:
+            tenants = await self._tenants(member)
+            for tenant in tenants:  # before it is told its name: a crash in between is made good then
+                await self.home.backend.claim_key(_key(tenant), member.name, FOR_EVER, tenant=TENANT)
+            said = f"{family} {member.name} {self.home.name}"
+            await member.backend.claim_key("store", said, FOR_EVER, tenant=TENANT)
+            found = await self._record(member)
+        self._compare(member, found, family)
+        return family if found is None else found[0]
+
+    def _compare(self, member: Member, found: tuple[str, str, str] | None, family: str) -> None:
+        where = f"the store at {store_name(member.backend)}, named {member.name!r} here,"
+        if found is None:
+            raise BackendError(f"{where} has forgotten its name")
+        if found[1] != member.name:
+            raise WrongStore(f"{where} is {found[1]!r}: two addresses were swapped, or a name was changed")
+        if member is not self.home and found[0] != family:
+            raise WrongStore(f"{where} belongs to other stores: is its address that of another app?")
+
+    async def _tenants(self, member: Member) -> list[str]:
+        """The tenants that a store has items of, when it joins the others."""
+        if "listing" not in member.backend.capabilities:
+            return []
+        counts = await member.backend.counts(ended=True)
+        tenants = sorted({each.tenant for each in counts if not each.tenant.startswith(OWN)})
+        if len(tenants) > MOST_TENANTS:
+            raise PlacementError(
+                f"the store {member.name!r} has items of {len(tenants):,} tenants: at most {MOST_TENANTS:,} "
+                "can join other stores. Begin with an empty one"
+            )
+        if member is not self.home:
+            for tenant in tenants:
+                owner = await self.home.backend.key_owner(_key(tenant), tenant=TENANT)
+                if owner not in (None, member.name):
+                    raise PlacementError(
+                        f"the tenant {tenant!r} is in the store {owner!r}, and {member.name!r} has items of "
+                        f"it too: let a worker of {member.name!r} alone work them off, and delete them"
+                    )
+        return tenants
+
+    async def _number_all(self) -> None:
+        """Agree with home on the numbers of all stores."""
+        names = [self.home.name, *(name for name in self.by_name if name != self.home.name)]
+        backend, number, known = self.home.backend, 0, list[str]()
+        while True:
+            owner = await backend.key_owner(f"member.{number}", tenant=TENANT)
+            if owner is None:
+                left = [name for name in names if name not in known]
+                if not left:
+                    break
+                await backend.claim_key(f"member.{number}", left[0], FOR_EVER, tenant=TENANT)
+                continue
+            known.append(owner)
+            number += 1
+        if others := [name for name in known if name not in self.by_name]:
+            raise WrongStore(
+                f"there are more stores than this app names: {', '.join(others)}. Their tenants would be "
+                "left out: name all stores, in each process"
+            )
+        self.members = [self.by_name[name] for name in known]
+        for number, member in enumerate(self.members):
+            member.number = number
+
+
+def _key(tenant: str) -> str:
+    """The key that says where a tenant is. A name may be as long as a key can be."""
+    if len(tenant.encode()) <= LONGEST:
+        return f"tenant.{tenant}"
+    return f"tenant {hashlib.blake2b(tenant.encode(), digest_size=32).hexdigest()}"

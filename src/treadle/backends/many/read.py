@@ -1,0 +1,270 @@
+"""Reads over several stores: of one tenant in its store, of all tenants in all stores at once.
+
+A read that finds something needs no other store. One that finds nothing, or adds up, needs all of them: a
+store that does not answer is named (`missing_stores` of treadle.backend), or the read raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from treadle.backend import note_missing
+from treadle.errors import StoreUnavailable
+from treadle.item import Chunk, Count, Ended, GroupState, ItemState, Recorded, Ref
+from treadle.item_facts import KEPT_RELEASES, DeadMark, Explanation, LimitUse, Overview
+from treadle.records import Line, Related
+
+from .member import Member, together
+from .merge import counts_of, limits_of, lines_of, marks_of, overview_of, workers_of
+from .places import TenantPlaces
+
+ENDED_PATIENCE: Final = 0.25
+"""Seconds that those who wait for items wait for one store while others have answered."""
+
+
+def tagged(state: ItemState, member: Member) -> ItemState:
+    """The item, with the name of its store."""
+    state.store = member.name
+    return state
+
+
+class Answers:
+    """The answers of several stores to one read."""
+
+    def __init__(self, places: TenantPlaces) -> None:
+        self.places = places
+
+    async def of_all(self, verb: str, *args: Any, **options: Any) -> list[Any]:
+        """The answers of all stores, home first."""
+        return [answer for _, answer in await self.by_store(verb, *args, **options)]
+
+    async def by_store(self, verb: str, *args: Any, **options: Any) -> list[tuple[Member, Any]]:
+        async def one(member: Member) -> tuple[Member, Any, StoreUnavailable | None]:
+            try:
+                return member, await member.call(verb, *args, **options), None
+            except StoreUnavailable as error:
+                return member, None, error
+
+        found: list[tuple[Member, Any]] = []
+        for member, answer, error in await together([one(member) for member in self.places.members]):
+            if error is not None:
+                note_missing(error)
+            else:
+                found.append((member, answer))
+        if not found:
+            raise self.places.home.refusal()
+        return found
+
+    async def of_tenant(self, whose: str | None, verb: str, *args: Any, **options: Any) -> list[Any]:
+        """The answers of the stores that have a tenant: of one, of none, or of all."""
+        if whose is None:
+            return await self.of_all(verb, *args, **options)
+        member = await self.places.find(whose)
+        return [] if member is None else [await member.call(verb, *args, **options)]
+
+
+class Found(NamedTuple):
+    state: Any
+    member: Member
+
+
+def _queued_at(state: ItemState) -> float:
+    return state.queued_at
+
+
+class ManyReads:
+    def __init__(self, places: TenantPlaces, answers: Answers) -> None:
+        self._places = places
+        self._answers = answers
+        self._asking: dict[int, asyncio.Task[Ended]] = {}
+        """Questions for what has ended that were left behind, by the numbers of the stores."""
+
+    # -- by id -----------------------------------------------------------------------------------------
+
+    async def find(
+        self, verb: str, ids: Sequence[str], tenant: str | None, age: Callable[[Any], float]
+    ) -> list[Found | None]:
+        """What has these ids, and where it is. Without a tenant, the oldest of all stores."""
+        found: list[Found | None] = [None] * len(ids)
+        if not ids:
+            return found
+        if tenant is not None:
+            member = await self._places.find(tenant)
+            if member is not None:
+                states = await member.call(verb, ids, tenant=tenant)
+                found = [None if state is None else Found(state, member) for state in states]
+            return found
+        missing: list[StoreUnavailable] = []
+
+        async def read(member: Member) -> None:
+            try:
+                states = await member.call(verb, ids, tenant=None)
+            except StoreUnavailable as error:
+                missing.append(error)
+                return
+            for place, state in enumerate(states):
+                old = found[place]
+                if state is not None and (old is None or age(state) < age(old.state)):
+                    found[place] = Found(state, member)
+
+        await together([read(member) for member in self._places.members])
+        if missing and None in found:
+            for error in missing:
+                note_missing(error)
+        return found
+
+    async def find_items(self, ids: Sequence[str], tenant: str | None) -> list[Found | None]:
+        return await self.find("get", ids, tenant, _queued_at)
+
+    async def having(self, id: str, tenant: str | None) -> Member | None:
+        """The store that has an item, or may have it."""
+        if tenant is not None:
+            return await self._places.find(tenant)
+        (found,) = await self.find_items([id], None)
+        return None if found is None else found.member
+
+    async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
+        found = await self.find_items(ids, tenant)
+        return [None if each is None else tagged(each.state, each.member) for each in found]
+
+    async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
+        if tenant is not None or len(self._places.members) == 1:
+            found = await self.find("group", ids, tenant, lambda state: 0.0)
+            return [None if each is None else each.state for each in found]
+        # The oldest item of an id says whose group it is. If it is gone: whichever store has the group.
+        roots = await self.find_items(ids, None)
+        groups = await self.find("group", ids, None, lambda state: 0.0)
+        answers: list[GroupState | None] = []
+        for id, root, group in zip(ids, roots, groups, strict=True):
+            state: GroupState | None = None if group is None else group.state
+            if root is not None and state is not None and state.tenant != root.state.tenant:
+                (state,) = await root.member.call("group", [id], tenant=root.state.tenant)
+            answers.append(state)
+        return answers
+
+    async def steps(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[Recorded | None]:
+        if tenant is not None:
+            found = await self.find("steps", ids, tenant, lambda state: 0.0)
+            return [None if each is None else each.state for each in found]
+        answers: list[Recorded | None] = []
+        for id in ids:
+            member = await self.having(id, None)
+            answers += [None] if member is None else await member.call("steps", [id], tenant=None)
+        return answers
+
+    async def stream(
+        self, id: str, *, since: int = 0, limit: int = 1000, tenant: str | None = None
+    ) -> Sequence[Chunk]:
+        member = await self.having(id, tenant)
+        if member is None:
+            return []
+        chunks: Sequence[Chunk] = await member.call("stream", id, since=since, limit=limit, tenant=tenant)
+        return chunks
+
+    async def logs(self, id: str, *, tenant: str | None = None) -> Sequence[bytes]:
+        member = await self.having(id, tenant)
+        found: Sequence[bytes] = [] if member is None else await member.call("logs", id, tenant=tenant)
+        return found
+
+    # -- what has ended --------------------------------------------------------------------------------
+
+    async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
+        """What is in a store that does not answer has not ended, as far as is known."""
+        parts: dict[int, tuple[Member, list[Ref], list[Ref]]] = {}
+        missing: set[Ref] = set()
+        for refs, are_groups in ((items, False), (groups, True)):
+            for ref in refs:
+                member = await self._places.find(ref[0])
+                if member is None:
+                    missing.add(ref)
+                    continue
+                _, some_items, some_groups = parts.setdefault(member.number, (member, [], []))
+                (some_groups if are_groups else some_items).append(ref)
+        answers = await self._ended(list(parts.values()))
+        found_items: dict[Ref, ItemState] = {}
+        found_groups: dict[Ref, GroupState] = {}
+        for answer in answers:
+            found_items.update(answer.items)
+            found_groups.update(answer.groups)
+            missing |= answer.missing
+        return Ended(found_items, found_groups, frozenset(missing))
+
+    async def _ended(self, parts: Sequence[tuple[Member, list[Ref], list[Ref]]]) -> list[Ended]:
+        if len(parts) == 1:
+            member, items, groups = parts[0]
+            return [await member.call("ended", items, groups)]
+        tasks: list[asyncio.Task[Ended]] = []
+        for member, items, groups in parts:
+            if member.number not in self._asking:
+                task: asyncio.Task[Ended] = asyncio.ensure_future(member.call("ended", items, groups))
+                self._asking[member.number] = task
+                task.add_done_callback(partial(self._over, member.number))
+                tasks.append(task)
+        if not tasks:
+            await asyncio.sleep(ENDED_PATIENCE)
+            return []
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, timeout=ENDED_PATIENCE)
+        errors = [error for task in done if (error := task.exception()) is not None]
+        for error in errors:
+            if not isinstance(error, StoreUnavailable) or len(errors) == len(tasks):
+                raise error
+        return [task.result() for task in done if task.exception() is None]
+
+    def _over(self, number: int, task: asyncio.Task[Ended]) -> None:
+        self._asking.pop(number, None)
+        if not task.cancelled():
+            task.exception()  # the store is asked again
+
+    # -- for operators ---------------------------------------------------------------------------------
+
+    async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
+        return counts_of(await self._answers.of_tenant(tenant, "counts", tenant=tenant, ended=ended))
+
+    async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
+        """All of it from the store of the item, but for the workers."""
+        member = await self.having(id, tenant)
+        if member is None:
+            return None
+        found: Explanation | None = await member.call("explain", id, tenant=tenant)
+        if found is None or len(self._places.members) == 1:
+            return found
+        tagged(found.item, member)
+        return replace(found, workers=tuple(workers_of(await self._answers.of_all("workers"))))
+
+    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
+        parts = await self._answers.of_tenant(tenant, "overview", tenant=tenant, quick=quick)
+        if not parts:  # the tenant has nothing yet
+            parts = [await self._places.home.call("overview", tenant=tenant, quick=quick)]
+        found = overview_of(parts, KEPT_RELEASES)
+        if tenant is not None and len(self._places.members) > 1:
+            workers = workers_of(await self._answers.of_all("workers"))
+            return replace(found, workers=tuple(workers))
+        return found
+
+    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
+        return limits_of(await self._answers.of_all("limits", names, count=count), count)
+
+    async def marks(
+        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+    ) -> Sequence[DeadMark]:
+        found = await self._answers.of_tenant(tenant, "marks", tenant=tenant, count=count, cap=cap)
+        return marks_of(found, count, cap)
+
+    async def lines(
+        self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
+    ) -> Sequence[Line]:
+        found = await self._answers.of_tenant(tenant, "lines", queue, tenant=tenant, count=count, cap=cap)
+        return lines_of(found, count)
+
+    async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
+        member = await self.having(id, tenant)
+        if member is None:
+            return None
+        found: Related | None = await member.call("related", id, tenant=tenant, count=count)
+        return found

@@ -1,0 +1,190 @@
+"""Submit and settle over several stores: each request is one step in one store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from treadle.errors import PlacementError
+from treadle.item import (
+    Fire,
+    Lease,
+    Loss,
+    Outcome,
+    Record,
+    Rejected,
+    Schedule,
+    Settled,
+    Settlement,
+    Submission,
+    Submitted,
+)
+
+from .claim import ManyClaims, inner_lease
+from .member import Member, in_parts, together
+from .merge import effects_of
+from .places import TenantPlaces
+from .transactions import place_of_submission, within
+from .view import Views
+
+Answer = tuple[Submitted, ...] | Rejected
+
+FORGED: Final = Outcome(verb="stale", loss="not_found")
+"""The answer for a lease with the tenant of another one."""
+
+
+class ManyWrites:
+    def __init__(self, places: TenantPlaces, views: Views, claims: ManyClaims) -> None:
+        self._places = places
+        self._views = views
+        self._claims = claims
+
+    async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
+        if tx is not None:
+            await self._check_placed(submissions)
+        pairs = [(each, await place_of_submission(self._places, each)) for each in submissions]
+
+        async def one(member: Member, some: list[tuple[Submission, Member]]) -> Sequence[Answer]:
+            tenant = some[0][0].items[0].tenant if some[0][0].items else None
+            with within(tx, member, tenant):
+                answers: Sequence[Answer] = await member.call("submit", [each for each, _ in some], tx=tx)
+            self._views.heat([member.number])
+            return [self._outer(answer, member) for answer in answers]
+
+        return await in_parts(pairs, lambda pair: pair[1], one)
+
+    async def _check_placed(self, submissions: Sequence[Submission]) -> None:
+        """In the user's transaction a tenant cannot be given its place if home has one writer: that may be
+        the transaction itself."""
+        if "sqlite" not in getattr(self._places.home.backend, "address", ""):
+            return
+        for tenant in {item.tenant for each in submissions for item in each.items}:
+            if await self._places.find(tenant) is None:
+                raise PlacementError(
+                    f"the tenant {tenant!r} has no store yet, and gets none while a transaction is open: "
+                    f"call app.place({tenant!r}) before it begins",
+                    parameters=("tx",),
+                )
+
+    def _outer(self, answer: Answer, member: Member) -> Answer:
+        if isinstance(answer, Rejected) or all(each.lease is None for each in answer):
+            return answer
+        return tuple(
+            each if each.lease is None else replace(each, lease=self._claims.taken(each.lease, member))
+            for each in answer
+        )
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        """The engine settles those of one store at a time."""
+        parts: list[Settled] = []
+
+        async def one(member: Member, some: list[Settlement]) -> Sequence[Outcome]:
+            some = [replace(each, lease=inner_lease(each.lease)) for each in some]
+            answer: Settled = await member.call("settle", some)
+            parts.append(answer)
+            self._views.heat([member.number])
+            return answer.outcomes
+
+        sent = [each for each in settlements if self._is_of_tenant(each.lease)]
+        answers = iter(await in_parts(sent, lambda each: self._places.of_token(each.lease.token), one))
+        outcomes = [next(answers) if self._is_of_tenant(each.lease) else FORGED for each in settlements]
+        held = self._views.held
+        for settlement, outcome in zip(settlements, outcomes, strict=True):
+            if outcome.verb in ("applied", "stale"):
+                held.discard(settlement.lease.token)
+        at = max([part.at for part in parts], default=0.0)
+        return Settled(tuple(outcomes), effects_of(part.effects for part in parts), at)
+
+    def _is_of_tenant(self, lease: Lease) -> bool:
+        """Whether the store that gave a lease has its tenant."""
+        known = self._places.known(lease.tenant)
+        return known is None or known is self._places.of_token(lease.token)
+
+    async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
+        async def one(member: Member, some: list[Record]) -> Sequence[Loss | None]:
+            sent = [replace(each, lease=inner_lease(each.lease)) for each in some]
+            losses: Sequence[Loss | None] = await member.call("record", sent)
+            return losses
+
+        return await in_parts(records, lambda each: self._places.of_token(each.lease.token), one)
+
+
+class ManySchedules:
+    """A schedule is in the store of the tenant whose items it submits, so that it fires in one step. One
+    that names no tenant is at home."""
+
+    def __init__(self, places: TenantPlaces, views: Views, claims: ManyClaims) -> None:
+        self._places = places
+        self._views = views
+        self._claims = claims
+        self._known: dict[str, Member] = {}
+        """Where schedules are, by name."""
+
+    async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
+        member = self._known.get(schedule.name)
+        if schedule.tenant is not None:
+            member = await self._places.of(schedule.tenant)
+        elif member is None:
+            member = await self._find(schedule.name) or self._places.home
+        stored: Schedule = await member.call("put_schedule", replace(schedule, tenant=None), again=again)
+        self._known[schedule.name] = member
+        return stored
+
+    async def schedules(self) -> Sequence[Schedule]:
+        """All of them. Who keeps schedules in step must not think that those of a store that does not answer
+        were removed: it raises."""
+
+        async def one(member: Member) -> list[Schedule]:
+            rows: Sequence[Schedule] = await member.call("schedules")
+            self._known.update((row.name, member) for row in rows)
+            return list(rows)
+
+        parts = await together([one(member) for member in self._places.members])
+        return sorted((row for part in parts for row in part), key=lambda row: row.name)
+
+    async def drop_schedule(self, name: str, *, note: object = None) -> bool:
+        """Where it is. If no store has it, all of them note that it was removed."""
+        member = self._known.get(name) or await self._find(name)
+        if member is None:
+            for other in self._places.members[1:]:
+                await other.call("drop_schedule", name)
+            member = self._places.home
+        dropped: bool = await member.call("drop_schedule", name, note=note)
+        return dropped
+
+    async def pause_schedule(self, name: str, paused: bool, *, note: object = None) -> bool:
+        member = await self._having(name)
+        found: bool = await member.call("pause_schedule", name, paused, note=note)
+        return found
+
+    async def fire(self, fire: Fire) -> Answer | None:
+        member = self._known.get(fire.name) or await self._find(fire.name)
+        place = await self._places.of(fire.items[0].tenant) if fire.items else self._places.home
+        if member is None:
+            member = place  # no store has it: any says so
+        elif fire.items and place is not member:
+            raise PlacementError(
+                f"the schedule {fire.name!r} is in the store {member.name!r}, and submits for the tenant "
+                f"{fire.items[0].tenant!r}, which is in {place.name!r}",
+                parameters=("tenant",),
+            )
+        answer: Answer | None = await member.call("fire", fire)
+        self._views.heat([member.number])
+        if answer is None or isinstance(answer, Rejected):
+            return answer
+        return tuple(
+            each if each.lease is None else replace(each, lease=self._taken(each.lease, member))
+            for each in answer
+        )
+
+    def _taken(self, lease: Lease, member: Member) -> Lease:
+        return self._claims.taken(lease, member)
+
+    async def _having(self, name: str) -> Member:
+        return self._known.get(name) or await self._find(name) or self._places.home
+
+    async def _find(self, name: str) -> Member | None:
+        await self.schedules()
+        return self._known.get(name)

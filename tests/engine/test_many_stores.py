@@ -1,0 +1,272 @@
+"""Several stores: one that is down, hangs or is slow costs its own items, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Literal, TypeVar
+
+import pytest
+
+from tests.support.databases import Prepared
+from tests.support.proxy import Proxy
+from treadle import Treadle, work
+from treadle.backend import missing_stores
+from treadle.backends.many import ManyStores
+from treadle.backends.memory import MemoryBackend
+from treadle.errors import PlacementError, StoreUnavailable
+from treadle.handle import Handle
+from treadle.handler.context import Context
+from treadle.testing import WrappedBackend
+
+T = TypeVar("T")
+
+
+class Link(WrappedBackend):
+    """A store behind a network that can be cut."""
+
+    state: Literal["up", "down", "hangs"] = "up"
+    delay = 0.0
+    calls = 0
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        self.calls += 1
+        if self.state == "down":
+            raise StoreUnavailable("connection refused")
+        while self.state == "hangs":  # noqa: ASYNC110  a test sets it
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(self.delay)
+        return await call()
+
+
+class Fleet:
+    """An app over three stores, with one tenant in each. The tenant is called as its store."""
+
+    def __init__(self) -> None:
+        self.links = {name: Link(MemoryBackend()) for name in ("eu", "us", "asia")}
+        self.ran: list[str] = []
+        ran = self.ran
+
+        @work(name="note")
+        async def note(what: str, seconds: float = 0.0) -> str:
+            await asyncio.sleep(seconds)
+            ran.append(what)
+            return what
+
+        self.note = note
+        self.app = Treadle(
+            ManyStores(self.links), work=[note], poll_interval=0.1, lease=1.5, drain=1, statistics=False
+        )
+
+    async def enqueue(self, store: str, what: str, seconds: float = 0.0) -> Handle[str, Any]:
+        return await self.app.tenant(store).enqueue(self.note(what, seconds))
+
+
+@pytest.fixture
+async def fleet(processes: None) -> AsyncIterator[Fleet]:
+    fleet = Fleet()
+    await fleet.app.start()
+    for name in fleet.links:
+        assert await fleet.app.place(name, name) == name
+    yield fleet
+    for link in fleet.links.values():
+        link.state = "up"
+    await fleet.app.stop(drain=0)
+
+
+@pytest.mark.parametrize("state", ["down", "hangs"])
+async def test_the_items_of_other_stores_go_on(fleet: Fleet, state: Literal["down", "hangs"]) -> None:
+    """Submit, claim, settle and wait. When the store is back, what it has is done."""
+    held = await fleet.enqueue("asia", "before", seconds=0.2)
+    await asyncio.sleep(0.1)
+    fleet.links["asia"].state = state
+    took: list[float] = []
+    for n in range(20):
+        began = time.monotonic()
+        for store in ("eu", "us"):
+            handle = await fleet.enqueue(store, f"{store}{n}")
+            assert await handle.result(5) == f"{store}{n}"
+        took.append(time.monotonic() - began)
+    assert sorted(took)[10] < 0.3
+    fleet.links["asia"].state = "up"
+    assert await held.result(10) == "before"
+    handle = await fleet.enqueue("asia", "after")
+    assert await handle.result(10) == "after"
+    assert fleet.ran.count("before") in (1, 2)
+
+
+async def test_a_slow_store_delays_its_own_items_only(fleet: Fleet) -> None:
+    fleet.links["asia"].delay = 0.3
+    slow = [await fleet.enqueue("asia", f"slow{n}") for n in range(3)]
+    took: list[float] = []
+    for n in range(10):
+        began = time.monotonic()
+        handle = await fleet.enqueue("us", f"quick{n}")
+        assert await handle.result(5) == f"quick{n}"
+        took.append(time.monotonic() - began)
+    assert sorted(took)[5] < 0.3
+    for handle in slow:
+        await handle.result(10)
+
+
+async def test_an_idle_worker_makes_few_calls(fleet: Fleet) -> None:
+    """It polls one store at a time, and its heartbeats are rare where it holds nothing."""
+    await asyncio.sleep(0.5)
+    before = {name: link.calls for name, link in fleet.links.items()}
+    await asyncio.sleep(1.5)
+    calls = {name: link.calls - before[name] for name, link in fleet.links.items()}
+    assert calls["us"] + calls["asia"] <= calls["eu"] + 4, calls
+
+
+async def test_a_read_names_the_store_that_did_not_answer(fleet: Fleet) -> None:
+    """It raises, or the reader asks to be told."""
+    for store in fleet.links:
+        await (await fleet.enqueue(store, store)).result(5)
+    fleet.links["us"].state = "down"
+    with pytest.raises(StoreUnavailable) as raised:
+        await fleet.app.list()
+    assert raised.value.store == "us"
+    with missing_stores() as missing:
+        page = await fleet.app.list()
+        counts = await fleet.app.counts(ended=True)
+    assert missing == {"us"}
+    assert {state.store for state in page.items} == {"eu", "asia"}
+    assert {count.tenant for count in counts} == {"eu", "asia"}
+    assert [state.store async for state in _listed(fleet.app.tenant("eu"))] == ["eu"]
+    states = {state.name: state for state in await fleet.app.stores()}
+    assert {name: state.answers for name, state in states.items()} == {"eu": True, "us": False, "asia": True}
+
+
+async def _listed(client: Any) -> AsyncIterator[Any]:
+    for state in (await client.list()).items:
+        yield state
+
+
+async def test_a_cursor_goes_on_where_a_store_was_when_it_went_away(fleet: Fleet) -> None:
+    """What it has comes when it is back: nothing is skipped, or shown twice."""
+    for n in range(5):
+        for store in fleet.links:
+            await fleet.enqueue(store, f"{store}{n}", 60.0)
+    seen: list[str] = []
+    page = await fleet.app.list(limit=4)
+    seen += [state.id for state in page.items]
+    fleet.links["us"].state = "down"
+    with missing_stores() as missing:
+        page = await fleet.app.list(limit=4, cursor=page.cursor)
+    assert missing == {"us"}
+    seen += [state.id for state in page.items]
+    fleet.links["us"].state = "up"
+    await asyncio.sleep(1.2)  # it is asked again after a pause
+    while page.cursor is not None:
+        page = await fleet.app.list(limit=4, cursor=page.cursor)
+        seen += [state.id for state in page.items]
+    assert len(seen) == len(set(seen)) == 15
+
+
+async def test_an_order_reaches_a_store_that_was_away(fleet: Fleet) -> None:
+    """Before it hands out anything."""
+    fleet.links["us"].state = "down"
+    await fleet.app.pause("default")
+    fleet.links["us"].state = "up"
+    await asyncio.sleep(1.2)
+    handle = await fleet.enqueue("us", "paused")
+    await asyncio.sleep(0.5)
+    assert fleet.ran == []
+    await fleet.app.resume("default")
+    assert await handle.result(10) == "paused"
+
+
+async def test_an_outage_of_one_store_is_logged_once(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    fleet.links["us"].state = "down"
+    await asyncio.sleep(0.5)
+    for n in range(3):
+        with pytest.raises(StoreUnavailable):
+            await fleet.enqueue("us", f"{n}")
+    said = [record.getMessage() for record in caplog.records if "unavailable" in record.getMessage()]
+    assert len(said) == 1, said
+    assert said[0].startswith("the store us (memory://) is unavailable")
+
+
+async def test_a_schedule_fires_in_the_store_of_its_tenant() -> None:
+    fleet = Fleet()
+    async with fleet.app as app:
+        await app.place("acme", "us")
+        app.tenant("acme").schedule("often", every=0.1, run=lambda: fleet.note("fired"))
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            if "fired" in fleet.ran:
+                break
+        page = await app.list(limit=1)
+        assert page.items[0].store == "us"
+        await app.tenant("acme").schedules.cancel("often")
+        assert await app.schedules.list() == []
+
+
+async def test_a_transaction_is_in_the_store_of_the_tenant(tmp_path: Any) -> None:
+    """And other tenants are not in it."""
+    outcomes: list[str] = []
+
+    @work(name="book")
+    async def book(ctx: Context, other: str) -> str:
+        async with ctx.transaction() as connection:
+            connection.execute("create table if not exists booking (id text)")
+            connection.execute("insert into booking values (?)", (ctx.id,))
+            try:
+                await app.tenant(other).enqueue(book("none"))
+            except PlacementError as error:
+                outcomes.append(str(error))
+            return "booked"
+
+    stores = {name: f"sqlite:///{tmp_path}/{name}.db" for name in ("eu", "us")}
+    app = Treadle(stores, by="tenant", work=[book], poll_interval=0.1, drain=1)
+    async with app:
+        await app.place("acme", "us")
+        await app.place("rival", "eu")
+        handle = await app.tenant("acme").enqueue(book("rival"))
+        assert await handle.result(10) == "booked"
+        assert outcomes == [
+            "the transaction is in the store 'us', and the tenant 'rival' is in 'eu': do this outside of the "
+            "transaction"
+        ]
+
+
+@pytest.mark.parametrize("how", ["hangs", "is gone"])
+async def test_one_of_two_servers(how: str, prepared: Prepared) -> None:
+    """Real databases, one of them behind a network that swallows all packets, or is cut."""
+    ran: list[str] = []
+
+    @work(name="note")
+    async def note(what: str) -> str:
+        ran.append(what)
+        return what
+
+    with prepared.database() as eu, prepared.database() as us:
+        proxy = Proxy(us)
+        await proxy.__aenter__()
+        app = Treadle({"eu": eu, "us": proxy.url}, work=[note], poll_interval=0.2, lease=3, drain=1)
+        try:
+            async with app:
+                for name in ("eu", "us"):
+                    await app.place(name, name)
+                    await (await app.tenant(name).enqueue(note(f"before in {name}"))).result(10)
+                if how == "hangs":
+                    proxy.stall()
+                else:
+                    await proxy.__aexit__(None, None, None)
+                took: list[float] = []
+                for n in range(30):
+                    began = time.monotonic()
+                    handle = await app.tenant("eu").enqueue(note(f"{n}"))
+                    assert await handle.result(10) == f"{n}"
+                    took.append(time.monotonic() - began)
+                    await asyncio.sleep(0.05)
+                assert sorted(took)[27] < 1.0, took
+                if how == "hangs":
+                    proxy.resume()
+                    await asyncio.sleep(1.5)
+                    handle = await app.tenant("us").enqueue(note("after"))
+                    assert await handle.result(20) == "after"
+        finally:
+            if how == "hangs":
+                await proxy.__aexit__(None, None, None)
