@@ -7,13 +7,7 @@
 local HIGHEST = string.rep('\255', 17) -- no rest is above this
 
 local counts_rows = ARGV[1] == '1'
-local heads, numbers, sizes = {}, {}, nil
-if counts_rows and call('EXISTS', K.doomed) == 0 then
-  -- All rows that are ready are in line. To count those in line takes several times as long as to find the first.
-  local names = {}
-  for i = 2, #ARGV do names[i - 1] = ARGV[i] .. 'r' end
-  sizes = RawRows.fields(K.counts, names)
-end
+local heads, numbers = {}, {}
 for i = 2, #ARGV do
   local k = ARGV[i]
   local head = call('ZRANGEBYLEX', K.ready, '[' .. k, '[' .. k .. HIGHEST, 'LIMIT', 0, 1)[1]
@@ -27,10 +21,7 @@ for i = 1, #heads do
   if head then
     at = at + 1
     local k, item = sub(head, 1, 4), items[at]
-    local count = 0
-    if counts_rows then
-      count = sizes and tonumber(sizes[i]) or call('ZLEXCOUNT', K.ready, '[' .. k, '[' .. k .. HIGHEST)
-    end
+    local count = counts_rows and call('ZLEXCOUNT', K.ready, '[' .. k, '[' .. k .. HIGHEST) or 0
     local ready_at = states[at] and struct.pack('>d', Rows.get(numbers[at]).ready_at) or sub(item, 12, 19)
     heads[i] = {count, sub(head, 5, 14), ready_at, RawRows.id(item)}
   end
