@@ -133,9 +133,7 @@ class RedisBackend(
             connection = await self._link.start()
             try:
                 await check_version(connection)
-                if not self._is_heartbeat:
-                    await wait_until_thawed(self._link)
-                await self._check_store(self._link)
+                await self._check_store(self._link, waits=True)
                 if not (self._is_heartbeat or self._was_opened):
                     await self._log_risks()
                 self._was_opened = True
@@ -143,9 +141,12 @@ class RedisBackend(
                 await self._link.stop()
                 raise
 
-    async def _check_store(self, link: RedisLink, make: bool = False) -> None:
+    async def _check_store(self, link: RedisLink, make: bool = False, *, waits: bool = False) -> None:
+        """waits: until a store that is frozen has thawed."""
         if not self._is_heartbeat:
             await check_rights(link)
+            if waits:
+                await wait_until_thawed(link)
         await check_unmarked(link)
         if not self._is_heartbeat:
             await check_schema(link, make=make or self.apply_schema)
