@@ -11,7 +11,7 @@ import pytest
 
 from treadle.errors import InputError
 from treadle.store import portable
-from treadle.store.portable import END, MAGIC, FileReader, FileWriter, PortableLimit, Tally
+from treadle.store.portable import END, MAGIC, FileReader, FileWriter, PortableKey, PortableLimit, Tally
 
 HEAD: dict[str, Any] = {
     "kind": "head",
@@ -195,3 +195,23 @@ def test_equal_records_have_one_checksum() -> None:
         tally.add([each])
         checksums.add(tally.checksum)
     assert len(checksums) == 1
+
+
+def test_what_has_ended_since_is_no_difference() -> None:
+    """A pause, or a claimed key, may end while a store is copied."""
+    limit = PortableLimit(name="mail", algorithm="token_bucket", at=1.0, used=2.0)
+    key, other = (PortableKey(key=name, tenant="t", owner="me", until=9.0) for name in "ab")
+    first = tally_of(limit, key, other)
+    assert tally_of(other, limit, key).is_copy_of(first)
+    assert tally_of(limit, other).is_copy_of(first)
+    assert tally_of(limit).is_copy_of(first)
+    third = msgspec.structs.replace(key, key="c")
+    for different in ([key, other], [limit, key, third], [limit, key, other, third], [limit, limit, key]):
+        assert not tally_of(*different).is_copy_of(first)
+    assert not first.is_copy_of(tally_of(limit))
+
+
+def tally_of(*records: portable.AnyRecord) -> Tally:
+    tally = Tally()
+    tally.add(records)
+    return tally

@@ -342,7 +342,7 @@ async def _compare(
             if frozen is not None:
                 await frozen.read(0)
             progress(found.total)
-    if (found.counts, found.checksum) != (wanted.counts, wanted.checksum):
+    if not found.is_copy_of(wanted):
         how = (
             f"{wanted.counts} with checksum {wanted.checksum} were read, and "
             f"{found.counts} with {found.checksum} were written"

@@ -637,6 +637,7 @@ def unleased(item: PortableItem, lease: LostLease, now: float) -> PortableItem:
 
 
 _EXPIRING: Final = (PortableOrder, PortableKey)
+_EXPIRING_KINDS: Final = frozenset(str(kind.__struct_config__.tag) for kind in _EXPIRING)
 
 
 class Tally:
@@ -682,6 +683,17 @@ class Tally:
         itself is left out."""
         number, orders = self._counters
         return f"{self._lasting % 2**128:032x}-{number}-{orders}"
+
+    def is_copy_of(self, first: Tally) -> bool:
+        """Whether both are of one content. What expires by itself may have ended since the first was counted:
+        an export leaves it out then."""
+        if self.counts == first.counts:
+            return self.checksum == first.checksum
+        counts = {**self.counts}
+        for kind in _EXPIRING_KINDS & first.counts.keys():
+            if counts.get(kind, 0) <= first.counts[kind]:
+                counts[kind] = first.counts[kind]
+        return counts == first.counts and self._lasting == first._lasting
 
     @property
     def total(self) -> int:
