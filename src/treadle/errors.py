@@ -7,6 +7,7 @@
     │   ├── DuplicateWorkError        two types have the same name
     │   └── UnknownWorkError          no type has that name (also LookupError)
     ├── InputError                  a value that the caller gave is not allowed (also ValueError)
+    │   ├── PlacementError            what must be in one store is in several
     │   ├── CronError                 a field of a cron expression is wrong
     │   ├── ScheduleError             a schedule has no timing, or more than one
     │   └── CycleError                items wait for each other
@@ -45,6 +46,7 @@
     │   │   └── StoreTooSlow            a statement took longer than it may
     │   ├── StoreFull                 no room for new items; running items can be settled
     │   ├── SchemaError               the store's schema is missing, older or newer
+    │   ├── WrongStore                the store at an address is not the one of its name
     │   ├── StoreMoved                it was promoted: another store owns its work now
     │   ├── StoreUnfinished           an import into it has begun, and not ended
     │   ├── StoreNotEmpty             records are only imported into an empty store

@@ -40,14 +40,14 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
 
 # Plain attributes and methods: code that is not async uses them as they are.
 PLAIN: dict[type[Any], set[str]] = {
-    Operator: {"has_limit", "store_clock", "values"},
+    Operator: {"has_limit", "store_clock", "stores_away", "values"},
     Client: {
-        *("backend", "elsewhere", "has_limit", "metrics", "register", "store_clock", "sync", "types"),
-        "values",
+        *("backend", "elsewhere", "has_limit", "metrics", "register", "store_clock", "stores_away", "sync"),
+        *("types", "values"),
     },
     Treadle: {
         *("active", "backend", "elsewhere", "has_limit", "metrics", "register", "replace", "stats"),
-        *("store_clock", "sync", "types", "values"),
+        *("store_clock", "stores_away", "sync", "types", "values"),
     },
     Schedules: {"add", "remove", "run_now"},  # of the package
     ClaimedLease: {"attempt", "headers", "id", "tenant", "type"},  # attributes of the instance
