@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -36,9 +37,11 @@ async def page_counts(backend: RedisBackend) -> dict[str, int]:
 
 
 async def bytes_sent(backend: RedisBackend) -> int:
-    """All that the server has answered so far."""
-    found = await backend._link.command(b"INFO", b"stats")
-    return int(found.partition(b"total_net_output_bytes:")[2].split()[0])
+    """All that the server has answered so far to those who use this database. Others have theirs."""
+    own = await backend._link.command(b"CLIENT", b"INFO")
+    database = re.findall(rb" db=\d+ ", own)[0]
+    clients = (await backend._link.command(b"CLIENT", b"LIST")).splitlines()
+    return sum(int(re.findall(rb" tot-net-out=(\d+)", each)[0]) for each in clients if database in each)
 
 
 async def ids(backend: RedisBackend, **where: Any) -> list[str]:
@@ -123,6 +126,7 @@ async def test_samples_of_other_queues_are_not_sent(backend: RedisBackend) -> No
     ]
     assert await bytes_sent(backend) - before < 20_000
     assert len(await backend.samples(0)) == 4000
+    assert await bytes_sent(backend) - before > 20_000
 
 
 async def test_lists_by_time_begin_and_end_there(subject: RedisSubject) -> None:
