@@ -84,6 +84,8 @@ DIFFERENT = {
     "test_held_items_of_many_queues_are_listed_in_order": _INSTANT,
     "test_without_a_tenant_an_id_means_the_first_item": _INSTANT,
     "test_cancel_stays_in_its_tenant": _INSTANT,
+    "test_cancel_without_a_tenant_ends_the_first_item": _INSTANT,
+    "test_with_a_cap_releases_have_no_more_deaths_than_there_are": "a tenant's marks are those of its store",
     "test_permits_of_leases_and_others_count_together": "permits of leases are where the leases are",
     "test_a_change_of_a_queue_schedule_or_worker_stores_who_made_it": _INSTANT,
     "test_other_tenants_look_as_if_they_did_not_exist": "why counts the lines of the store of the item",
