@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from treadle.backend import Backend, ChecksUnopened, is_in_memory, store_name
+from treadle.backend import Backend, ChecksUnopened, begins_at_once, is_in_memory, store_name
 from treadle.base.loop_mark import LoopMark, keep_for_ever
 from treadle.define.signature import Handler
 from treadle.define.work_type import defined_in
@@ -393,6 +393,13 @@ def announce_ended(core: Core, changed: Changed, gone: Iterable[Ref] = ()) -> No
         # Those that were handed out may have held a strict lane.
         lines |= {(item.type, "") for item in changed.items if item.claimed_at is not None}
         core.wakeups.ready(lines)
+
+
+def call_begins(core: Core, verb: str) -> Callable[[], bool]:
+    """Tells whether a call of this verb may begin in the task of its caller now: see `begins_at_once`. Not if
+    it is traced: a trace begins and ends in one task."""
+    begins = None if core.store_calls.are_traced else begins_at_once(core.backend, verb)
+    return begins or (lambda: False)
 
 
 UNGUARDED: Final = 78

@@ -93,6 +93,9 @@ class MemoryBackend:
         """The last move that was owned."""
         self._receivers = WakeReceivers()
 
+    def begins_at_once(self, verb: str) -> bool:
+        return type(self) is MemoryBackend and verb in ("claim", "settle")
+
     def __del__(self) -> None:
         if "_marked" in self.__dict__:
             (self._marked or self.store).cut_all()

@@ -114,6 +114,9 @@ class SqliteBackend(SqliteDatabase):
     capabilities = CAPABILITIES | {"transactions"}
     answers_at_once = ("publish",)
 
+    def begins_at_once(self, verb: str) -> bool:
+        return type(self) is SqliteBackend and verb in ("claim", "settle")
+
     @property
     def address(self) -> str:
         return f"sqlite:///{self._path}"
