@@ -41,17 +41,20 @@ demo-web: $(READY)  ## see the dashboard of a busy shop: it prints a link
 # Compiled modules are kept, whatever the environment says: hundreds of processes start, and would compile them anew.
 PYTEST = PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --hypothesis-profile ci
 
+# Without a browser the other tests run, and the summary says so. TREADLE_BROWSER_REQUIRED=1 makes it an error.
+TRY_BROWSER = $(MAKE) --no-print-directory browser || test -z "$$TREADLE_BROWSER_REQUIRED"
+
 QUICK := architecture backends engine simulation unit
 quick: $(READY)  ## an answer in two minutes: no server, no other process, no browser
 	$(PYTEST) --tier quick --jobs $(JOBS) --timeout 300 $(PYTEST_ARGS) $(addprefix tests/,$(QUICK))
 
 test: $(READY)  ## every rule on every store once: real servers, processes, kills, and a real browser
-	@# Without a browser the other tests run, and the summary says so. TREADLE_BROWSER_REQUIRED=1 makes it an error.
-	@$(MAKE) --no-print-directory browser || test -z "$$TREADLE_BROWSER_REQUIRED"
+	@$(TRY_BROWSER)
 	@# How long a test may take stands in tests/budget.toml. The limit here ends what hangs, also on a busy machine.
 	$(PYTEST) --tier test --jobs $(JOBS) --timeout 300 $(PYTEST_ARGS)
 
 proof: $(READY)  ## the rest: all seeds, all stores, other ways, chaos, mutants, deployment
+	@$(TRY_BROWSER)
 	$(PYTEST) --tier proof --jobs $(JOBS) --timeout 300 $(PYTEST_ARGS)
 
 browser: $(READY)  ## get what the browser tests need: Playwright, and a Chromium (TREADLE_BROWSER=<path> names one)
