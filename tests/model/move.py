@@ -1,0 +1,707 @@
+"""A model of the move of a tenant between two stores, there and back, while everything else goes on.
+
+Clients submit, workers claim and settle, operators requeue and delete, workers die, movers crash, several
+movers work on one move, and answers are lost. Each method of `Store` is one step of one store. A mover is a
+program whose memory is lost when it crashes: anything may happen between two of its steps.
+
+    old store: owned --start--> owned, move m --freeze--> frozen, f --commit(m, f)--> away    the decision
+                                              <-- thaw, when its time is over --
+    new store: away --prepare(m)--> importing m --begin_copy(m, f)--> importing m, f --activate(m, f)--> owned
+
+**One number decides.** Each store has one for the tenant. `start` and `freeze` raise it, and it goes along.
+So no two moves and no two freezes have the same, wherever the tenant has been. Each step of a mover names the
+number that it got, and a store refuses all that is older than its own. So no store keeps a list of moves that
+are over, and a new move takes the place of what an old one has left.
+
+What is not needed: home may have an old place, since each store says where the tenant went. And workers that
+die while a tenant is frozen may be noticed or not: the new store finds out by itself.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+
+class Planted(NamedTuple):
+    """A mistake that the checks must find."""
+
+    what: str
+    seed: int
+    """Of a walk that finds it: `python -m tests.model.move` looks for them anew."""
+
+
+MISTAKES: Final = {
+    "a commit with any freeze": Planted("a commit does not look at the number of the freeze", 936),
+    "a copy from any freeze": Planted("records are taken that were read under another freeze", 3264),
+    "active too early": Planted("the new store owns the tenant before the decision", 0),
+    "a thaw after the decision": Planted("a tenant that has moved can be thawed", 0),
+    "no settled tokens": Planted("the tokens that settled an item do not go along", 1),
+    "running as ready": Planted("a running item is copied as a ready one", 0),
+    "an early copy stays": Planted("what was copied before the freeze is not compared after it", 0),
+    "early counters": Planted("the counters of groups are those from before the freeze", 15),
+    "discard first": Planted("giving up empties the new store before it ends the move at the old one", 24),
+    "settled while frozen": Planted("a frozen tenant takes settlements", 26),
+    "claimed while frozen": Planted("items of a frozen tenant are handed out", 9),
+    "tokens alike": Planted("two stores give the same tokens", 234),
+    "forget anything": Planted("what is forgotten may be the tenant that came back", 1),
+    "home too early": Planted("home names the new store before the decision", 6),
+    "started again": Planted("a move that was given up can be started again", 431),
+    "prepared again": Planted("a store takes a move that is older than what it knows", 12126),
+    "a discard without a trace": Planted("a store that discards forgets that the tenant had gone", 13),
+    "reads while away": Planted("a store answers reads about a tenant that it is forgetting", 1),
+    "numbers that stay": Planted("the number does not go along", 0),
+}
+
+Token: TypeAlias = tuple[str, int]
+Status: TypeAlias = Literal["ready", "running", "ended"]
+State: TypeAlias = Literal["none", "owned", "frozen", "away", "importing"]
+"""`none`: the store has never heard of the tenant, so no one may ask it for the tenant."""
+Refusal: TypeAlias = Literal["locked", "away"]
+GROUPS: Final = 3
+MEMBERS: Final = 2
+WORKERS: Final = 2
+
+
+class Mistake(AssertionError):
+    """The protocol, or a planted mistake, has broken a promise."""
+
+
+@dataclass(frozen=True)
+class Row:
+    status: Status = "ready"
+    token: Token | None = None
+    worker: int | None = None
+    settled: tuple[Token, ...] = ()
+    claim: int = 0
+    """Which claim it was: for the checks only."""
+
+
+class Item(NamedTuple):
+    group: int
+    member: int
+
+
+@dataclass
+class Content:
+    """What a store holds of the tenant."""
+
+    rows: dict[Item, Row] = field(default_factory=dict[Item, Row])
+    open: dict[int, int] = field(default_factory=dict[int, int])
+    """By group: how many of its items are open."""
+
+    def copy(self) -> Content:
+        return Content(dict(self.rows), dict(self.open))
+
+
+@dataclass
+class Store:
+    name: str
+    planted: str
+    state: State = "none"
+    number: int = 0
+    move: int = 0
+    """The move that is under way. 0: none."""
+    to: str = ""
+    """Where the tenant went from here, or goes to."""
+    frozen_by: int = 0
+    copy: int = 0
+    """While importing: the freeze under which records are taken. 0: before it."""
+    content: Content = field(default_factory=Content)
+    staged: Content = field(default_factory=Content)
+    tokens: int = 0
+
+    # -- what clients, workers and operators call ------------------------------------------------------
+
+    def refusal(self) -> Refusal | None:
+        if self.state == "none":
+            raise Mistake(f"{self.name} was asked for a tenant that it never had")
+        if self.state == "owned":
+            return None
+        return "away" if self.state == "away" else "locked"
+
+    def _unless(self, mistake: str) -> Refusal | None:
+        refused = self.refusal()
+        return None if self.state == "frozen" and self.planted == mistake else refused
+
+    def submit(self, group: int) -> Refusal | None:
+        """One step. A repetition is recognised by its id."""
+        if refused := self.refusal():
+            return refused
+        if group not in self.content.open:
+            self.content.open[group] = MEMBERS
+            self.content.rows.update({Item(group, member): Row() for member in range(MEMBERS)})
+        return None
+
+    def read(self, group: int) -> Refusal | bool:
+        """Whether it is there. A frozen tenant can be read."""
+        if self.state in ("away", "importing") and not (
+            self.state == "away" and self.planted == "reads while away"
+        ):
+            return "away" if self.state == "away" else "locked"
+        return group in self.content.open
+
+    def claim(self, worker: int, number: int) -> tuple[Item, Token] | None:
+        """The oldest ready item. Workers ask all stores, also those that never had the tenant."""
+        if self.state == "none" or self._unless("claimed while frozen"):
+            return None
+        item = next((item for item, row in self.content.rows.items() if row.status == "ready"), None)
+        if item is None:
+            return None
+        self.tokens += 1
+        token = "one" if self.planted == "tokens alike" else self.name, self.tokens
+        row = self.content.rows[item]
+        self.content.rows[item] = replace(row, status="running", token=token, worker=worker, claim=number)
+        return item, token
+
+    def settle(self, item: Item, token: Token) -> Refusal | Literal["applied", "again", "stale"]:
+        if refused := self._unless("settled while frozen"):
+            return refused
+        row = self.content.rows.get(item)
+        if row is None:
+            return "stale"
+        if row.status != "running" or row.token != token:
+            return "again" if token in row.settled else "stale"
+        self.content.rows[item] = Row("ended", settled=(*row.settled, token), claim=row.claim)
+        self.content.open[item.group] -= 1
+        return "applied"
+
+    def free(self, worker: int) -> list[Item]:
+        """The worker is dead: what it was running is ready again."""
+        if self.state == "none" or self.refusal():
+            return []
+        found = [item for item, row in self.content.rows.items() if row.worker == worker]
+        for item in found:
+            row = self.content.rows[item]
+            self.content.rows[item] = replace(row, status="ready", token=None, worker=None)
+        return found
+
+    def requeue(self, item: Item) -> bool:
+        row = self.content.rows.get(item)
+        if self.state == "none" or self.refusal() or row is None or row.status != "ended":
+            return False
+        self.content.rows[item] = replace(row, status="ready")
+        self.content.open[item.group] += 1
+        return True
+
+    def delete(self, group: int) -> bool:
+        if self.state == "none" or self.refusal() or self.content.open.get(group) != 0:
+            return False
+        del self.content.open[group]
+        for member in range(MEMBERS):
+            del self.content.rows[Item(group, member)]
+        return True
+
+    # -- what movers call at the old store -------------------------------------------------------------
+
+    def start(self, seen: int, to: str) -> int | None:
+        """Begin a move, if nothing has happened since `seen` was read. Its number."""
+        if (
+            self.state == "owned"
+            and not self.move
+            and (seen == self.number or self.planted == "started again")
+        ):
+            self.number = self.move = self.number + 1 if self.planted != "started again" else seen + 1
+            self.to = to
+            return self.move
+        return None
+
+    def freeze(self, move: int) -> int | None:
+        """The number of the freeze. One that holds is put off."""
+        if self.move != move or self.state not in ("owned", "frozen"):
+            return None
+        if self.state == "owned":
+            self.number += 1
+            self.state, self.frozen_by = "frozen", self.number
+        return self.frozen_by
+
+    def thaw(self) -> None:
+        """By itself, when the time of the freeze is over."""
+        if self.state == "frozen" or (
+            self.state == "away" and self.frozen_by and self.planted == "a thaw after the decision"
+        ):
+            self.state = "owned"
+
+    def commit(self, move: int, freeze: int) -> bool:
+        """The decision. True too if it was made before."""
+        same = freeze == self.frozen_by or self.planted == "a commit with any freeze"
+        if self.state == "frozen" and self.move == move and same:
+            self.state = "away"
+        return self.state == "away" and self.move == move and self.frozen_by == freeze
+
+    def give_up(self, move: int) -> bool:
+        """End a move that is not decided. True too if it has ended so."""
+        if self.state == "away" and self.move == move:
+            return False
+        if self.move == move and self.state in ("owned", "frozen"):
+            self.move, self.state, self.to = 0, "owned", ""
+            if self.planted != "started again":
+                self.number += 1
+        return True
+
+    def forget(self, number: int) -> bool:
+        """A portion of what has moved. False: nothing is left, or it is another matter by now."""
+        fits = self.state == "away" and self.number == number
+        if not (fits or self.planted == "forget anything") or not self.content.open:
+            return False
+        group = next(iter(self.content.open))
+        del self.content.open[group]
+        for member in range(MEMBERS):
+            del self.content.rows[Item(group, member)]
+        return True
+
+    # -- what movers call at the new store -------------------------------------------------------------
+
+    def prepare(self, move: int) -> bool:
+        if self.state == "importing" and self.move == move:
+            return True
+        newer = move > self.number or self.planted == "prepared again"
+        if self.state not in ("none", "away", "importing") or not newer or self.content.open:
+            return False
+        self.state, self.move, self.number, self.copy = "importing", move, move, 0
+        self.staged = Content()
+        return True
+
+    def begin_copy(self, move: int, freeze: int, frozen: Content) -> bool:
+        """From now on records of this freeze. What came earlier stays if it is as it is in the old store."""
+        if self.state != "importing" or self.move != move or freeze < self.copy:
+            return False
+        if freeze > self.copy and self.planted != "an early copy stays":
+            self.staged = Content(
+                {item: row for item, row in self.staged.rows.items() if frozen.rows.get(item) == row},
+                {group: open for group, open in self.staged.open.items() if frozen.open.get(group) == open},
+            )
+        self.copy = freeze
+        return True
+
+    def take(self, move: int, freeze: int, put: Callable[[Content], None]) -> bool:
+        right = freeze == self.copy or self.planted == "a copy from any freeze"
+        if self.state != "importing" or self.move != move or not right:
+            return False
+        put(self.staged)
+        return True
+
+    def activate(self, move: int, freeze: int) -> None:
+        if self.state == "importing" and self.move == move and self.copy == freeze:
+            self.state, self.move, self.to, self.content = "owned", 0, "", self.staged.copy()
+            self.frozen_by = 0
+            if self.planted != "numbers that stay":
+                self.number = freeze
+
+    def discard(self, move: int) -> None:
+        """Empty it. It is as it was before it began to import, and takes this move no more."""
+        if self.state == "importing" and self.move == move:
+            self.staged = Content()
+            self.move = 0
+            self.state = "away"
+            if self.planted == "a discard without a trace":
+                self.state = "owned"
+        elif self.state in ("none", "away") and self.number < move:
+            self.number = move
+            self.state = "away"
+
+
+@dataclass
+class Home:
+    """Where the tenant is, for processes that start."""
+
+    place: str = "A"
+
+
+Program: TypeAlias = Generator[None]
+
+
+def exported(row: Row, planted: str) -> Row:
+    if planted == "no settled tokens":
+        row = replace(row, settled=())
+    if planted == "running as ready" and row.status == "running":
+        row = replace(row, status="ready", token=None, worker=None)
+    return row
+
+
+def mover(home: Home, old: Store, new: Store, planted: str) -> Program:
+    """Begins a move, or goes on with one. `yield`: here it may be held up, or crash."""
+    if old.state in ("owned", "frozen"):
+        move, seen = old.move, old.number
+        yield
+        if not move:
+            started = old.start(seen, new.name)
+            if started is None:
+                return
+            move = started
+            yield
+        if planted == "home too early":
+            home.place = new.name
+        freeze = yield from _copied(old, new, move, planted)
+        if freeze is None:
+            return
+        yield
+        if not old.commit(move, freeze):
+            return
+        yield
+    elif old.state != "away" or old.to != new.name:
+        return
+    move, number = old.move, old.number
+    yield
+    new.activate(move, number)
+    yield
+    if new.state == "owned" or new.number > number:
+        home.place = new.name
+        yield
+        while old.forget(number):
+            yield
+
+
+def _copied(old: Store, new: Store, move: int, planted: str) -> Generator[None, None, int | None]:
+    """Copy all, and compare. The freeze under which it was read."""
+    if not new.prepare(move):
+        return None
+    yield
+    early = old.content.copy()
+    for group, open in early.open.items():
+        if not open:  # it has ended: most of what a tenant has
+            yield
+            _take_group(new, move, 0, group, early, planted)
+    freeze = old.freeze(move)
+    if freeze is None:
+        return None
+    yield
+    frozen = Content({item: exported(row, planted) for item, row in old.content.rows.items()}, {})
+    frozen.open = early.open if planted == "early counters" else dict(old.content.open)
+    yield
+    if not new.begin_copy(move, freeze, frozen):
+        return None
+    for group in frozen.open:
+        yield
+        there = group in new.staged.open and planted == "an early copy stays"
+        if not (there or _has_group(new.staged, group, frozen)):
+            _take_group(new, move, freeze, group, frozen, planted)
+    yield
+    if planted == "active too early":
+        new.activate(move, freeze)
+        yield
+    if planted not in ("an early copy stays", "a copy from any freeze", "early counters") and (
+        new.staged != frozen or new.copy != freeze
+    ):
+        return None
+    return freeze
+
+
+def _has_group(content: Content, group: int, frozen: Content) -> bool:
+    return content.open.get(group) == frozen.open[group] and all(
+        content.rows.get(item) == row for item, row in frozen.rows.items() if item.group == group
+    )
+
+
+def _take_group(new: Store, move: int, freeze: int, group: int, content: Content, planted: str) -> None:
+    def put(staged: Content) -> None:
+        staged.open[group] = content.open[group]
+        for item, row in content.rows.items():
+            if item.group == group:
+                staged.rows[item] = exported(row, planted)
+
+    new.take(move, freeze, put)
+
+
+def aborter(old: Store, new: Store, planted: str) -> Program:
+    """Gives up the move that it finds. The old store ends it first."""
+    move = old.move
+    if not move or old.state not in ("owned", "frozen"):
+        return
+    yield
+    if planted == "discard first":
+        new.discard(move)
+        yield
+        old.give_up(move)
+    elif old.give_up(move):
+        yield
+        new.discard(move)
+
+
+@dataclass
+class Held:
+    """A lease, as its worker knows it."""
+
+    item: Item
+    token: Token
+    store: str
+    claim: int
+
+
+class World:
+    def __init__(self, seed: int, planted: str = "") -> None:
+        self.random = random.Random(seed)
+        self.planted = planted
+        self.stores = {name: Store(name, planted) for name in "AB"}
+        self.stores["A"].state = "owned"
+        self.home = Home()
+        self.programs: list[Program] = []
+        self.known = ["A"] * (WORKERS + 1)
+        """Where each worker, and the client, believes that the tenant is. They learn by being refused."""
+        self.acknowledged: set[int] = set()
+        self.deleted: set[int] = set()
+        self.held: list[list[Held]] = [[] for _ in range(WORKERS)]
+        self.claims = 0
+        self.may_begin: Counter[Item] = Counter()
+        """How often an item may begin: once, once more for each death of its worker and each requeue."""
+        self.begun: Counter[Item] = Counter()
+        self.may_end: Counter[Item] = Counter()
+        self.ended: Counter[Item] = Counter()
+        self.opened: Counter[int] = Counter()
+        self.closed: Counter[int] = Counter()
+        self.excused: set[Item] = set()
+        """Items whose settlements may be refused: their worker was found dead, or they were deleted."""
+
+    # -- one step --------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        steps: list[tuple[Callable[[], None], int]] = [
+            *((self.submit, 10), (self.claim, 18), (self.settle, 20), (self.read, 4), (self.go_on, 34)),
+            *((self.begin_move, 4), (self.give_up, 2), (self.thaw, 3), (self.crash, 2)),
+            *((self.die, 2), (self.requeue, 2), (self.delete, 1), (self.restart, 1)),
+        ]
+        (chosen,) = self.random.choices([one for one, _ in steps], [weight for _, weight in steps])
+        chosen()
+        self.check()
+
+    def submit(self) -> None:
+        group = self.random.randrange(GROUPS)
+        if group in self.acknowledged | self.deleted:
+            return
+        store = self.stores[self.known[WORKERS]]
+        new = group not in store.content.open
+        refused = store.submit(group)
+        if refused:
+            self.learn(WORKERS, refused, store)
+            return
+        if new:
+            self.opened[group] += 1
+            self.may_begin.update(Item(group, member) for member in range(MEMBERS))
+            self.may_end.update(Item(group, member) for member in range(MEMBERS))
+        if self.random.random() < 0.8:  # otherwise the answer is lost, and the client repeats it
+            self.acknowledged.add(group)
+
+    def read(self) -> None:
+        store = self.stores[self.known[WORKERS]]
+        for group in self.acknowledged - self.deleted:
+            found = store.read(group)
+            if isinstance(found, str):
+                self.learn(WORKERS, found, store)
+                return
+            if not found:
+                raise Mistake(f"a reader did not find the group {group} in {store.name}")
+
+    def claim(self) -> None:
+        worker = self.random.randrange(WORKERS)
+        store = self.random.choice(list(self.stores.values()))  # a worker asks all stores
+        self.claims += 1
+        found = store.claim(worker, self.claims)
+        if found is not None:
+            self.begun[found[0]] += 1
+            self.held[worker].append(Held(*found, store.name, self.claims))
+
+    def settle(self) -> None:
+        worker = self.random.randrange(WORKERS)
+        if not self.held[worker]:
+            return
+        held = self.random.choice(self.held[worker])
+        store = self.stores[held.store]
+        answer = store.settle(held.item, held.token)
+        match answer:
+            case "locked" | "away":
+                self.learn(worker, answer, store)
+                if answer == "away":
+                    held.store = self.known[worker]
+                return
+            case "applied":
+                self.applied(held, store)
+                if self.random.random() < 0.3:
+                    return  # the answer is lost, and the worker repeats it
+            case "stale" if held.item not in self.excused:
+                raise Mistake(f"the settlement of {held.item} was refused without a reason")
+            case _:
+                pass
+        self.held[worker].remove(held)
+
+    def applied(self, held: Held, store: Store) -> None:
+        if store.content.rows[held.item].claim != held.claim:
+            raise Mistake(f"{held.item} was ended by the token of another claim")
+        self.ended[held.item] += 1
+        if not store.content.open[held.item.group]:
+            self.closed[held.item.group] += 1
+
+    def learn(self, who: int, refused: Refusal, store: Store) -> None:
+        """Go where a store says that the tenant went, and finish the move if its mover has not."""
+        if refused == "away":
+            self.known[who] = store.to or self.home.place
+            if store.to and store.move:
+                self.stores[store.to].activate(store.move, store.number)
+
+    # -- movers ----------------------------------------------------------------------------------------
+
+    def begin_move(self) -> None:
+        if len(self.programs) < 3:
+            old, new = self.random.sample(list(self.stores.values()), 2)
+            self.programs.append(mover(self.home, old, new, self.planted))
+
+    def give_up(self) -> None:
+        if len(self.programs) < 3:
+            old, new = self.random.sample(list(self.stores.values()), 2)
+            self.programs.append(aborter(old, new, self.planted))
+
+    def go_on(self) -> None:
+        """Let one go some steps further. The others may be held up for long."""
+        if self.programs:
+            program = self.random.choice(self.programs)
+            for _ in range(self.random.choice((1, 1, 2, 12))):
+                if next(program, "over") == "over":
+                    self.programs.remove(program)
+                    return
+                self.check()
+
+    def crash(self) -> None:
+        if self.programs:
+            self.programs.remove(self.random.choice(self.programs))
+
+    def thaw(self) -> None:
+        for store in self.stores.values():
+            store.thaw()
+
+    # -- what else happens -----------------------------------------------------------------------------
+
+    def die(self) -> None:
+        worker = self.random.randrange(WORKERS)
+        for store in self.stores.values():
+            for item in store.free(worker):
+                self.may_begin[item] += 1
+                self.excused.add(item)
+
+    def requeue(self) -> None:
+        item = Item(self.random.randrange(GROUPS), self.random.randrange(MEMBERS))
+        for store in self.stores.values():
+            was_done = store.content.open.get(item.group) == 0
+            if store.requeue(item):
+                self.may_begin[item] += 1
+                self.may_end[item] += 1
+                self.opened[item.group] += was_done
+
+    def delete(self) -> None:
+        group = self.random.randrange(GROUPS)
+        if True in [store.delete(group) for store in self.stores.values()]:
+            self.deleted.add(group)
+            self.excused |= {Item(group, member) for member in range(MEMBERS)}
+
+    def restart(self) -> None:
+        """A client's process starts, and asks home."""
+        self.known[WORKERS] = self.home.place
+
+    # -- what must hold --------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        owners = [store for store in self.stores.values() if store.state in ("owned", "frozen")]
+        if len(owners) > 1:
+            raise Mistake("both stores own the tenant")
+        for item, times in self.begun.items():
+            if times > self.may_begin[item]:
+                raise Mistake(f"{item} ran twice")
+        for item, times in self.ended.items():
+            if times > self.may_end[item]:
+                raise Mistake(f"{item} ended twice")
+        for group, times in self.closed.items():
+            if times > self.opened[group]:
+                raise Mistake(f"the group {group} closed twice")
+        for store in owners:
+            for group, open in store.content.open.items():
+                rows = [store.content.rows.get(Item(group, member)) for member in range(MEMBERS)]
+                if open != sum([row is not None and row.status != "ended" for row in rows]):
+                    raise Mistake(f"the counter of group {group} is not its recount")
+
+    def finish(self) -> None:
+        """Nothing goes wrong any more: movers come to their ends, the tenant can be moved once more, and its
+        work is done."""
+        for _ in range(500):
+            if not self.programs:
+                break
+            self.go_on()
+        self.thaw()
+        self.complete()
+        old = self.owner()
+        self.find_from_home(old)
+        new = next(store for store in self.stores.values() if store is not old)
+        while new.forget(new.number):
+            pass
+        for _ in range(2):  # the first may be told that something has happened meanwhile
+            for _ in mover(self.home, old, new, self.planted):
+                self.check()
+        if self.owner() is not new:
+            raise Mistake("the tenant cannot be moved any more")
+        self.work_off(new)
+
+    def complete(self) -> None:
+        """Whoever asks for the tenant finishes a move that was decided."""
+        for store in self.stores.values():
+            if store.state == "away" and store.to and store.move:
+                self.stores[store.to].activate(store.move, store.number)
+
+    def find_from_home(self, owner: Store) -> None:
+        place = self.stores[self.home.place]
+        for _ in self.stores:
+            if place is owner:
+                return
+            place = self.stores.get(place.to, place)
+        raise Mistake("who asks home does not find the tenant")
+
+    def owner(self) -> Store:
+        owners = [store for store in self.stores.values() if store.state == "owned"]
+        if len(owners) != 1:
+            raise Mistake(f"{len(owners)} stores own the tenant at the end")
+        return owners[0]
+
+    def work_off(self, store: Store) -> None:
+        for worker in range(WORKERS):
+            for item in store.free(worker):
+                self.may_begin[item] += 1
+        while (found := store.claim(0, 0)) is not None:
+            self.begun[found[0]] += 1
+            store.settle(*found)
+            self.applied(Held(*found, store.name, 0), store)
+            self.check()
+        for group in self.acknowledged - self.deleted:
+            if group not in store.content.open:
+                raise Mistake(f"the group {group} is lost")
+            if self.closed[group] != self.opened[group]:
+                raise Mistake(f"the group {group} opened {self.opened[group]} times, and closed otherwise")
+
+
+def walk(seed: int, planted: str = "", steps: int = 150) -> World:
+    """Random steps, all of them from the seed. `Mistake` if a promise was broken."""
+    world = World(seed, planted)
+    for _ in range(steps):
+        world.step()
+    world.finish()
+    return world
+
+
+def found_after(planted: str, walks: int) -> int | None:
+    """How many walks find a planted mistake. None: that many do not."""
+    for seed in range(walks):
+        try:
+            walk(seed, planted)
+        except Mistake:
+            return seed + 1
+    return None
+
+
+def main() -> None:
+    """Look for the seeds anew."""
+    for planted, (what, _) in MISTAKES.items():
+        found = found_after(planted, 20_000)
+        sys.stdout.write(f"{planted}: {'NOT FOUND' if found is None else found - 1}: {what}\n")
+
+
+if __name__ == "__main__":
+    main()
