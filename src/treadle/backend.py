@@ -561,11 +561,18 @@ class Backend(Protocol):
         exist. It changes nothing, and takes a bounded number of steps, however many items there are."""
         ...
 
-    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
+    async def overview(
+        self, *, tenant: str | None = None, quick: bool = False, brief: bool = False
+    ) -> Overview:
         """Return how the store stands. Counts are exact for about a million items, and estimates beyond: a
         store counts for some tenths of a second, not for longer when ten million items are kept. With
         `quick`: for some hundredths of a second, about tens of thousands of items. What there is little of is
-        exact in any case. With a tenant: only its items and types, and all workers."""
+        exact in any case. With a tenant: only its items and types, and all workers.
+
+        With `brief`: at once, for callers that know the counts from elsewhere. Where not all items of a
+        status are counted, some counts of it say `estimated`, which may be much too low, and others are left
+        out, as are types in `unserved`. A count that does not say so is exact, with all counts of its queue
+        and status."""
         ...
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:

@@ -85,7 +85,9 @@ async def test_open_pages_are_told_when_all_is_counted(app: Treadle) -> None:
     told: list[int] = []
     counts = FullCounts(app, lambda: told.append(1))
     assert await counts.get(0) is None
-    assert sum(each.count for each in await counts.get(5.0) or ()) == ITEMS
+    full = await counts.get(5.0)
+    assert full is not None
+    assert sum(each.count for each in full.counts) == ITEMS
     assert told == [1]
 
 
@@ -120,17 +122,38 @@ def test_what_was_counted_takes_the_place_of_estimates_only() -> None:
         ),
         unserved=(UnservedType("t", 900, None), UnservedType("u", 4, None)),
     )
-    full = [
+    counts = (
         Count("a", "bulk", "t", "ready", 1234),
         Count("a", "default", "t", "ready", 5),
         Count("a", "default", "t", "running", 9),
         Count("a", "default", "t", "dead", 7),
         Count("b", "bulk", "t", "ready", 55),
-    ]
+        Count("b", "bulk", "v", "ready", 2),
+    )
+    unserved = UnservedType("t", 1, 5.0), UnservedType("v", 1, 7.0), UnservedType("w", 1, None)
+    full = Overview(now=0.5, counts=counts, unserved=unserved)
     found = with_counts(quick, full, "a")
-    assert found.counts == (full[0], *quick.counts[1:])
-    assert [each.count for each in found.unserved] == [1237, 4]
-    assert with_counts(quick, full, None).counts == (full[0], *quick.counts[1:], full[4])
+    assert found.counts == (counts[0], *quick.counts[1:])
+    assert found.unserved == (UnservedType("t", 1237, None), UnservedType("u", 4, None))
+    found = with_counts(quick, full, None)
+    assert found.counts == (counts[0], *quick.counts[1:], *counts[4:])
+    assert found.unserved == (
+        UnservedType("t", 1292, None),
+        UnservedType("u", 4, None),
+        UnservedType("v", 2, 7.0),
+    )
+
+
+async def test_what_is_counted_beside_requests_is_not_estimated_by_a_page(
+    app: Treadle, store: CountingBackend, visitor: Visitor
+) -> None:
+    """A page reads what there is little of anew: it is not as old as the counts."""
+    browser = visitor(app)
+    await _counted(browser)
+    await app.tenant("bob").enqueue(send("c"), queue="other")
+    text = (await browser.get("/queues?n=2")).text
+    assert ("≈" in text, str(ITEMS) in text, "other" in text) == (False, True, True)
+    assert store.calls["counts"] == 1
 
 
 async def _counted(browser: httpx.AsyncClient) -> None:

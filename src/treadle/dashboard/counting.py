@@ -1,8 +1,8 @@
 """Counting: how many items there are, where a page has no time to count them.
 
 A page counts for some hundredths of a second and estimates the rest. `FullCounts` counts all beside requests,
-once for all who look. Then open pages are told, and show what it has found. Pages begin it: while none is
-open, nothing is counted.
+once for all who look. Then open pages are told, and show what it has found; they count only what there is
+little of, and estimate nothing. Pages begin it: while none is open, nothing is counted.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
 from treadle.client import Client
 from treadle.errors import TreadleError
-from treadle.item import TELL_TYPE, Count
-from treadle.item_facts import Overview, total
+from treadle.item import TELL_TYPE
+from treadle.item_facts import Overview, UnservedType, total
 from treadle.logs.lines import log_error
+from treadle.store.fleet import Fleet
 
 COUNT_EVERY: Final = 5.0
 """Seconds between the beginnings of two counts at least."""
@@ -49,16 +50,16 @@ class FullCounts:
         self._task: asyncio.Task[None] | None = None
         self._begun_at: float | None = None
         self._interval = COUNT_EVERY
-        self._found: Sequence[Count] | None = None
+        self._found: Overview | None = None
         self._found_at = 0.0
 
     @property
-    def fresh(self) -> Sequence[Count] | None:
-        """What was counted lately, of all tenants. None: nothing."""
+    def fresh(self) -> Overview | None:
+        """What was found lately, with all counts of all tenants. None: nothing."""
         is_old = self._clock() - self._found_at >= 2 * self._interval
         return None if is_old else self._found
 
-    async def get(self, within: float) -> Sequence[Count] | None:
+    async def get(self, within: float) -> Overview | None:
         """What is known, and a count begins if it is time for one. within: seconds to wait for it, if nothing
         is known."""
         task = self._begin()
@@ -85,11 +86,12 @@ class FullCounts:
     async def _count(self, at: float) -> None:
         was_known = self.fresh is not None
         try:
-            size, _ = total((await self._client.overview(quick=True)).counts)
+            found = await self._client.overview(quick=True)
+            size, _ = total(found.counts)
             if size <= MOST_EXACT:
-                found = await self._client.counts()
+                found = replace(found, counts=tuple(await self._client.counts()))
             else:
-                found = (await self._client.overview()).counts
+                found = await self._client.overview()
         except TreadleError:
             return  # pages say what is the matter
         except Exception as error:  # noqa: BLE001  no request waits for it
@@ -102,7 +104,7 @@ class FullCounts:
             self._on_counted()
 
 
-def with_counts(overview: Overview, counts: Sequence[Count], tenant: str | None) -> Overview:
+def with_counts(overview: Overview, full: Overview, tenant: str | None) -> Overview:
     """An overview of a tenant, or of all, with these counts in place of its estimates."""
     estimated = {(each.queue, each.status) for each in overview.counts if each.estimated}
     statuses = {status for _, status in estimated}
@@ -110,22 +112,26 @@ def with_counts(overview: Overview, counts: Sequence[Count], tenant: str | None)
     known = {(each.queue, each.status) for each in sure}
     found = [
         each
-        for each in counts
+        for each in full.counts
         if each.status in statuses
         and (each.queue, each.status) not in known
         and tenant in (None, each.tenant)
         and each.type != TELL_TYPE
     ]
     exact = tuple(sorted((*sure, *found), key=lambda each: (each.tenant, each.queue, each.type, each.status)))
-    ready = Counter[str]()
-    for each in exact:
-        ready[each.type] += each.count if each.status == "ready" else 0
-    guessed = {each.type for each in overview.counts if each.estimated and each.status == "ready"}
-    return replace(
-        overview,
-        counts=exact,
-        unserved=tuple(
-            replace(each, count=ready[each.type]) if each.type in guessed and ready[each.type] else each
-            for each in overview.unserved
-        ),
-    )
+    unserved = overview.unserved
+    if "ready" in statuses:
+        ready = Counter[str]()
+        for each in exact:
+            ready[each.type] += each.count if each.status == "ready" else 0
+        unserved = tuple(_with_ready(overview, full, ready))
+    return replace(overview, counts=exact, unserved=unserved)
+
+
+def _with_ready(overview: Overview, full: Overview, ready: Mapping[str, int]) -> Iterator[UnservedType]:
+    """The types that no worker takes. Some were found with the counts alone. ready: items of each type."""
+    fleet, seen = Fleet(overview.workers, overview.now), {each.type for each in overview.unserved}
+    others = (each for each in full.unserved if each.type not in seen and not fleet.serves(type=each.type))
+    found = (*overview.unserved, *(each for each in others if ready[each.type]))
+    for each in sorted(found, key=lambda each: each.type):
+        yield replace(each, count=ready[each.type] or each.count)

@@ -148,15 +148,24 @@ class Visit(PageAddresses):
     # -- reading ---------------------------------------------------------------------------------------
 
     async def overview(self) -> Overview:
-        """How the store stands, as the visitor may see it. It counts for some hundredths of a second. What is
-        beyond was counted in the last seconds, or is estimated and says so. Pages that are read at the same
-        time share it."""
-        looks = self.site.looks
-        found = cast("Overview", await looks.get(self.tenant, lambda: self.client.overview(quick=True)))
+        """How the store stands, as the visitor may see it. It counts for some hundredths of a second, or only
+        what there is little of, if all was counted in the last seconds. What is beyond was counted then, or
+        is estimated and says so. Pages that are read at the same time share it."""
+        full_counts = self.site.full_counts
+        brief = full_counts.fresh is not None
+        found = await self._look(brief=brief)
         if not any(each.estimated for each in found.counts):
             return found
-        counts = await self.site.full_counts.get(COUNT_SECONDS if wants_json(self.request) else 0.0)
-        return found if counts is None else with_counts(found, counts, self.tenant)
+        full = await full_counts.get(COUNT_SECONDS if wants_json(self.request) else 0.0)
+        if full is None:
+            return await self._look(brief=False) if brief else found
+        return with_counts(found, full, self.tenant)
+
+    async def _look(self, *, brief: bool) -> Overview:
+        def read() -> Awaitable[Overview]:
+            return self.client.overview(quick=True, brief=brief)
+
+        return cast("Overview", await self.site.looks.get((self.tenant, brief), read))
 
     async def in_time(self, read: Awaitable[T]) -> T | None:
         """What a read returns. None if it takes too long."""

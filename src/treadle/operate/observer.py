@@ -141,15 +141,17 @@ class Observer:
 
         return await live_workers(self._core.backend)
 
-    async def overview(self, *, quick: bool = False) -> Overview:
+    async def overview(self, *, quick: bool = False, brief: bool = False) -> Overview:
         """Return how the store stands: what waits, since when, who works. Counts are exact for about a
         million items. Where there are more, `Count.estimated` says so: it does not take longer then.
 
         quick: count for some hundredths of a second: tens of thousands of items. Where there are more, counts
             of which there is much are estimates.
+        brief: count only what there is little of. Counts that say `estimated` may be much too low, and others
+            are left out: for callers that know them from `counts()`.
         """
         await self._begin_read()
-        overview = await read_overview(self._core.backend, self._tenant, quick=quick)
+        overview = await read_overview(self._core.backend, self._tenant, quick=quick, brief=brief)
         return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
 
     async def lines(self, queue: str, *, count: int = 200, cap: int = 1000) -> list[Line]:

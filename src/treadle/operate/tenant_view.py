@@ -66,10 +66,12 @@ async def read_orders(backend: Backend, tenant: str | None) -> tuple[Order, ...]
     return tuple(each if each.tenant else replace(each, actor="", reason="") for each in own)
 
 
-async def read_overview(backend: Backend, tenant: str | None = None, *, quick: bool = False) -> Overview:
+async def read_overview(
+    backend: Backend, tenant: str | None = None, *, quick: bool = False, brief: bool = False
+) -> Overview:
     """How the store stands, with the orders, and with all workers. Messages about problems are left out: one
     that cannot be told is no problem to tell, and its queue is of no use to people."""
-    overview = await backend.overview(tenant=tenant, quick=quick)
+    overview = await backend.overview(tenant=tenant, quick=quick, brief=brief)
     orders = await read_orders(backend, tenant)
     return replace(
         overview,

@@ -237,10 +237,14 @@ class ManyReads:
         tagged(found.item, member)
         return replace(found, workers=tuple(workers_of(await self._answers.of_all("workers"))))
 
-    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
-        parts = await self._answers.of_tenant(tenant, "overview", tenant=tenant, quick=quick)
+    async def overview(
+        self, *, tenant: str | None = None, quick: bool = False, brief: bool = False
+    ) -> Overview:
+        # What one store leaves out, another one may have counted: together they would not say what is sure.
+        asked = {"quick": quick or brief, "brief": brief and len(self._places.members) == 1}
+        parts = await self._answers.of_tenant(tenant, "overview", tenant=tenant, **asked)
         if not parts:  # the tenant has nothing yet
-            parts = [await self._places.home.call("overview", tenant=tenant, quick=quick)]
+            parts = [await self._places.home.call("overview", tenant=tenant, **asked)]
         found = overview_of(parts, KEPT_RELEASES)
         if tenant is not None and len(self._places.members) > 1:
             workers = workers_of(await self._answers.of_all("workers"))

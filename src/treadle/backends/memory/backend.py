@@ -196,7 +196,9 @@ class MemoryBackend:
     async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
         return watch.explain(self.store, id, tenant, self.store.now())
 
-    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
+    async def overview(
+        self, *, tenant: str | None = None, quick: bool = False, brief: bool = False
+    ) -> Overview:
         return watch.overview(self.store, tenant, self.store.now())
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:

@@ -58,10 +58,11 @@ class PostgresWatch(PostgresVerbs):
         found = (await self._read("explain", id, tenant))[0]
         return None if found["id"] is None else _explanation(found)
 
-    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
-        return _overview(
-            (await self._read("overview", tenant, QUICK_SECONDS if quick else COUNTING_SECONDS))[0]
-        )
+    async def overview(
+        self, *, tenant: str | None = None, quick: bool = False, brief: bool = False
+    ) -> Overview:
+        seconds = None if brief else QUICK_SECONDS if quick else COUNTING_SECONDS
+        return _overview((await self._read("overview", tenant, seconds))[0])
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
         rows = await self._read("limits", None if names is None else list(dict.fromkeys(names)), count)

@@ -96,7 +96,9 @@ class RedisWatch(RedisRead):
 
     # -- the store -------------------------------------------------------------------------------------
 
-    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
+    async def overview(
+        self, *, tenant: str | None = None, quick: bool = False, brief: bool = False
+    ) -> Overview:
         answer = await self._link.run(_OVERVIEW, on="read")
         now, unknown, rows, began = answer
         at, workers = read_double(now), _by_id(rows)

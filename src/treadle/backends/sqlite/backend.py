@@ -260,8 +260,11 @@ class SqliteBackend(SqliteDatabase):
     async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
         return await self._read(watch.explain, id, tenant)
 
-    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
-        return await (self._read if quick else self._count)(watch.overview, tenant, quick)
+    async def overview(
+        self, *, tenant: str | None = None, quick: bool = False, brief: bool = False
+    ) -> Overview:
+        read = self._read if quick or brief else self._count
+        return await read(watch.overview, tenant, quick, 0.0 if brief else None)
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
         return await self._read(watch.limits, names, count)

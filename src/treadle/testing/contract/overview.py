@@ -118,6 +118,27 @@ class OverviewCases:
         assert all(one.count > 0 for one in found.counts)
 
     @needs("watching")
+    async def test_a_brief_look_says_which_counts_are_not_whole(self, backend: Backend) -> None:
+        """A queue and status with a count that is no estimate is counted to its end. If counts of a status
+        are left out, another one of it is an estimate."""
+        await submit(backend, *items(900), *items(50, queue="q", type="t"), *items(400, delay=500))
+        await submit(backend, *(dependent("later", queue="r") for _ in range(300)), item("x", tenant="a"))
+        await end(backend, *items(600, type="u"), *items(3, queue="q"), how=die)
+        await claim(backend, 40, types={"t": 40})
+        for tenant in (None, "default", "a"):
+            found = await backend.overview(tenant=tenant, brief=True)
+            exact = _counted(await backend.counts(tenant=tenant))
+            guessed = {(one.queue, one.status) for one in found.counts if one.estimated}
+            sure = {(one.queue, one.status) for one in found.counts} - guessed
+            assert _counted(one for one in found.counts if (one.queue, one.status) in sure) == {
+                key: count for key, count in exact.items() if (key[1], key[3]) in sure
+            }
+            cut = {status for _, status in guessed}
+            assert {(key[1], key[3]) for key in exact if key[3] not in cut} <= sure
+            assert ("q", "ready") in sure or tenant == "a"
+            assert all(one.count > 0 for one in found.counts)
+
+    @needs("watching")
     async def test_one_tenant_sees_only_itself(self, backend: Backend) -> None:
         """Its items, ages and types; all workers."""
         await submit(backend, *items(9, tenant="b", type="theirs"), item(tenant="a", type="mine"))

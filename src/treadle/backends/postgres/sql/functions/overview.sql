@@ -5,6 +5,7 @@
 -- whole pages. So the table of open items is read whole, portion by portion, until the time is up. If it is up before
 -- the end, the portions that were read are spread over the table, and say about how many items there are. The first
 -- items of each queue and status are counted along the indexes then: what there is little of is exact all the same.
+-- Without a time (null), they are all that is counted.
 
 -- seen_*      open items on the pages that were read: for each portion
 -- share       how much of the table was read. 1: all of it
@@ -43,7 +44,7 @@ begin
   while gcd(stride, portions) > 1 loop
     stride := stride + 1;
   end loop;
-  while done < portions loop
+  while p_seconds is not null and done < portions loop
     exit when done >= few_portions and (clock_timestamp() > stop_at or cardinality(seen_count) > most_seen);
     low := format('(%s,0)', at_portion::bigint * size)::tid;
     high := format('(%s,0)', (at_portion + 1)::bigint * size)::tid;
@@ -84,7 +85,7 @@ end $$;
 
 -- The dead, by their labels: all, if there are few. Otherwise ever more of each, up to a number of labels, until the time is
 -- up; of those that are not counted to the end, about as many as some pages say. A row without a queue says that there
--- are more labels.
+-- are more labels, or more dead than were looked at.
 create or replace function treadle.count_dead(p_tenant text, p_seconds float8)
 returns table (tenant text, queue text, type text, status int, count int, cut boolean)
 language plpgsql stable
@@ -93,7 +94,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  few constant int := 5000;
+  few constant int := case when p_seconds is null then 500 else 5000 end;
   most_labels constant int := 500;
   some_pages constant float8 := 1000;
   pages float8 := greatest(some_pages, pg_relation_size('treadle.ended_item') / current_setting('block_size')::int);
@@ -121,6 +122,24 @@ begin
     end if;
   end if;
   if not is_many then
+    return;
+  end if;
+  -- Without a time, the first of them.
+  if p_seconds is null and p_tenant is null then
+    return query
+      select x.tenant, x.queue, x.type, 7, count(*)::int, true from (
+        select e.tenant, e.queue, e.type from treadle.ended_item e where e.outcome = 7
+        order by e.tenant, e.queue, e.type, e.mark, e.ended, e.no limit few) x
+      group by x.tenant, x.queue, x.type;
+  elsif p_seconds is null then
+    return query
+      select x.tenant, x.queue, x.type, 7, count(*)::int, true from (
+        select e.tenant, e.queue, e.type from treadle.ended_item e where e.outcome = 7 and e.tenant = p_tenant
+        order by e.tenant, e.queue, e.type, e.mark, e.ended, e.no limit few) x
+      group by x.tenant, x.queue, x.type;
+  end if;
+  if p_seconds is null then
+    return query select null::text, null::text, null::text, 7, 0, true;
     return;
   end if;
 
