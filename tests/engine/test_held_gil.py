@@ -35,12 +35,14 @@ def hold_gil(seconds: float) -> None:
 
 
 class SlowBeats(WrappedBackend):
-    """Heartbeats take a moment. `under_way` is set while one waits for its answer and no claim does: a claim
-    that reaches the store after the lease has lapsed would free the items."""
+    """Once `gripped` is set, a heartbeat sets `under_way`, and its answer comes after `released`. Not while a
+    claim waits for its answer: one that reaches the store after the lease has lapsed would free the items."""
 
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)
+        self.gripped = threading.Event()
         self.under_way = threading.Event()
+        self.released = threading.Event()
         self._claims = 0
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
@@ -51,10 +53,10 @@ class SlowBeats(WrappedBackend):
             finally:
                 self._claims -= 1
         answer = await call()
-        if verb == "beat" and not self._claims:
+        if verb == "beat" and self.gripped.is_set() and not self._claims:
             self.under_way.set()
-            await asyncio.sleep(0.03)
-            self.under_way.clear()
+            while not self.released.is_set():  # noqa: ASYNC110  a thread sets it
+                await asyncio.sleep(0.001)
         return answer
 
 
@@ -69,8 +71,10 @@ async def test_a_worker_asks_the_store_before_it_gives_up_its_items(
     @work(name="grip")
     def grip(ctx: Context) -> int:
         attempts.append(ctx.attempt)
-        if backend.under_way.wait(PATIENCE):
-            hold_gil(1.5 * LEASE)
+        backend.gripped.set()
+        assert backend.under_way.wait(PATIENCE)
+        hold_gil(1.5 * LEASE)
+        backend.released.set()
         ctx.interrupt.raise_if_set()
         return ctx.attempt
 
