@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from tests.backends.redis_audit import audit
-from tests.backends.test_postgres import EMPTY
+from tests.backends.test_postgres import DELETE_ALL_ROWS, EMPTY
 from tests.support.databases import Postgres
 from tests.support.valkey import Client
 from treadle.backends.postgres import PostgresBackend
@@ -89,4 +89,5 @@ async def _prepare(url: str) -> None:
     await backend.close()
     connection = await asyncpg.connect(url)
     await connection.execute(MANUAL_CLOCK)
+    await connection.execute(DELETE_ALL_ROWS)
     await connection.close()
