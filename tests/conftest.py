@@ -16,7 +16,14 @@ from tests.support import jobs
 from tests.support.budget import Budget
 from tests.support.keeper import start_postgres, start_server
 from tests.support.run import OWN, Run
-from tests.support.tiers import TIERS, NoProcesses, chosen, is_room_left_out, runs_in
+from tests.support.tiers import (
+    TIERS,
+    NoProcesses,
+    chosen,
+    is_class_left_out,
+    is_room_left_out,
+    runs_in,
+)
 from tests.support.valkey import database
 
 if TYPE_CHECKING:
@@ -62,6 +69,16 @@ def _forget_main() -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not look into directories that have no test of this choice."""
     return True if is_room_left_out(collection_path, chosen(config)) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, obj: object
+) -> list[pytest.Item] | None:
+    """Do not collect classes of other tiers: there are thousands of cases in them."""
+    if isinstance(obj, type) and is_class_left_out(obj, chosen(collector.config)):
+        return []
+    return None
 
 
 def pytest_collection() -> None:
@@ -250,6 +267,12 @@ def checks_tests() -> None:
 @pytest.fixture
 def another_form() -> None:
     """The store of a test takes another way than the usual one to the same results. `make proof` runs it."""
+
+
+@pytest.fixture
+def several_stores() -> None:
+    """The store is several ones, each of a kind that passes the contract. `make test` runs the
+    cases that name a tenant, and the first case of each class; `make proof` runs the rest."""
 
 
 @pytest.fixture

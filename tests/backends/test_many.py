@@ -199,6 +199,7 @@ def two_urls(
     return first, second
 
 
+@pytest.mark.usefixtures("several_stores")
 class TestThreeInMemory(BackendContract):
     @pytest.fixture
     async def subject(self) -> AsyncIterator[StoresSubject]:
@@ -206,15 +207,17 @@ class TestThreeInMemory(BackendContract):
             yield subject
 
 
+@pytest.mark.usefixtures("another_form")
 class TestThreeFiles(BackendContract):
     @pytest.fixture
-    async def subject(self, quick_directory: Path, another_form: None) -> AsyncIterator[StoresSubject]:
+    async def subject(self, quick_directory: Path) -> AsyncIterator[StoresSubject]:
         directory = Path(tempfile.mkdtemp(dir=quick_directory))
         async with StoresSubject(in_files(directory)) as subject:
             yield subject
         shutil.rmtree(directory)
 
 
+@pytest.mark.usefixtures("several_stores")
 class TestWorkersOfThreeInMemory(WorkerContract):
     @pytest.fixture
     async def subject(self) -> AsyncIterator[StoresSubject]:
@@ -222,25 +225,28 @@ class TestWorkersOfThreeInMemory(WorkerContract):
             yield subject
 
 
+@pytest.mark.usefixtures("another_form")
 class TestWorkersOfThreeFiles(WorkerContract):
     @pytest.fixture
-    async def subject(self, quick_directory: Path, another_form: None) -> AsyncIterator[StoresSubject]:
+    async def subject(self, quick_directory: Path) -> AsyncIterator[StoresSubject]:
         directory = Path(tempfile.mkdtemp(dir=quick_directory))
         async with StoresSubject(in_files(directory), engine=True) as subject:
             yield subject
         shutil.rmtree(directory)
 
 
+@pytest.mark.usefixtures("another_form")
 class TestTwoServers(BackendContract):
     @pytest.fixture
-    async def subject(self, two_urls: tuple[str, str], another_form: None) -> AsyncIterator[StoresSubject]:
+    async def subject(self, two_urls: tuple[str, str]) -> AsyncIterator[StoresSubject]:
         async with ServersSubject(two_urls) as subject:
             yield subject
 
 
+@pytest.mark.usefixtures("another_form")
 class TestWorkersOfTwoServers(WorkerContract):
     @pytest.fixture
-    async def subject(self, two_urls: tuple[str, str], another_form: None) -> AsyncIterator[StoresSubject]:
+    async def subject(self, two_urls: tuple[str, str]) -> AsyncIterator[StoresSubject]:
         async with ServersSubject(two_urls, engine=True) as subject:
             yield subject
 

@@ -60,11 +60,12 @@ class TestContract(BackendContract):
         assert audit(subject.backend) == []
 
 
+@pytest.mark.usefixtures("another_form")
 class TestContractWithoutShortcuts(BackendContract):
     """The shortcuts of plain items must not change any answer."""
 
     @pytest.fixture
-    def subject(self, another_form: None) -> Iterator[MemorySubject]:
+    def subject(self) -> Iterator[MemorySubject]:
         subject = MemorySubject(MemoryWithoutShortcuts)
         yield subject
         assert audit(subject.backend) == []

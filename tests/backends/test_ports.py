@@ -76,11 +76,12 @@ class TestContract(BackendContract):
         return PortsSubject(swap=True)
 
 
+@pytest.mark.usefixtures("another_form")
 class TestContractOnAsyncPorts(BackendContract):
     """Without `swap`. Other tasks may run between any two calls of a port."""
 
     @pytest.fixture
-    def subject(self, another_form: None) -> PortsSubject:
+    def subject(self) -> PortsSubject:
         return PortsSubject(swap=False, yielding=True)
 
 

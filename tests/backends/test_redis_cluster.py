@@ -42,6 +42,7 @@ class ClusterSubject(RedisSubject):
             yield client
 
 
+@pytest.mark.usefixtures("cluster")
 class TestRedisCluster(BackendContract):
     @pytest.fixture
     async def subject(self, cluster: ValkeyCluster) -> AsyncIterator[RedisSubject]:

@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from tests.support.budget import Budget
-from tests.support.tiers import QUICK_ROOMS, memory_and_one_of, one_of, seeds, tier_of
+from tests.support.tiers import (
+    QUICK_ROOMS,
+    is_class_left_out,
+    memory_and_one_of,
+    one_of,
+    seeds,
+    tier_of,
+)
 
 PROJECT = Path(__file__).parents[2]
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
@@ -88,6 +95,43 @@ def test_the_first_seed_runs_and_later_the_others() -> None:
         ((1,), "another_seed"),
         ((2,), "another_seed"),
     ]
+
+
+class Cases:
+    def test_first(self) -> None: ...
+    def test_later(self) -> None: ...
+    def test_tenant(self) -> str:
+        def inner() -> dict[str, str]:
+            return {"tenant": "acme"}
+
+        return inner()["tenant"]
+
+
+class MoreCases(Cases):
+    def test_first_here(self) -> None: ...
+
+
+def test_over_several_stores_the_first_cases_run_and_those_that_name_a_tenant() -> None:
+    found: dict[str, str] = {}
+    for name in ("test_first", "test_later", "test_tenant", "test_first_here"):
+        test: Any = Fake("several_stores")
+        test.originalname, test.cls, test.function = name, MoreCases, getattr(MoreCases, name)
+        found[name] = tier_of(test)
+    assert found == {
+        "test_first": "quick",
+        "test_later": "proof",
+        "test_tenant": "quick",
+        "test_first_here": "quick",
+    }
+
+
+def test_a_class_that_uses_another_form_is_not_collected() -> None:
+    left_out = pytest.mark.usefixtures("tmp_path", "another_form")(type("Left", (), {}))
+    kept = pytest.mark.usefixtures("tmp_path")(type("Kept", (), {}))
+    assert is_class_left_out(left_out, "test")
+    assert not is_class_left_out(left_out, "proof")
+    assert not is_class_left_out(kept, "test")
+    assert not is_class_left_out(Cases, "test")
 
 
 @pytest.mark.usefixtures("processes")

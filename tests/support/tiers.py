@@ -18,6 +18,7 @@ import os
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from types import CodeType
 from typing import Any, Literal, TypeAlias, get_args
 from zlib import crc32
 
@@ -74,6 +75,8 @@ def tier_of(item: pytest.Item) -> Tier:
     uses = uses_of(item)
     if uses & REPEATING or room_of(item) in PROOF_ROOMS or is_repeated(item):
         return "proof"
+    if "several_stores" in uses and not (names_tenant(item) or is_first_of_class(item)):
+        return "proof"
     return "test" if uses & STARTING else "quick"
 
 
@@ -98,6 +101,32 @@ def room_of(item: pytest.Item) -> str:
 def is_room_left_out(path: Path, choice: Chosen) -> bool:
     """Whether this is a directory of tests that all belong to other tiers."""
     return choice in ("quick", "test") and path.parent == TESTS and path.name in PROOF_ROOMS
+
+
+def is_class_left_out(cls: type, choice: Chosen) -> bool:
+    """Whether all tests of a class belong to other tiers, since the class uses what repeats a rule."""
+    marks: list[pytest.Mark] = getattr(cls, "pytestmark", [])
+    used = {name for mark in marks if mark.name == "usefixtures" for name in mark.args}
+    return choice in ("quick", "test") and not REPEATING.isdisjoint(used)
+
+
+def names_tenant(item: Any) -> bool:
+    """Whether the code of a test names a tenant. Its tenant decides where an item is."""
+    return _names(item.function.__code__, "tenant")
+
+
+def _names(code: CodeType, word: str) -> bool:
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return word in str((code.co_names, code.co_varnames, code.co_consts)) or any(
+        _names(each, word) for each in inner
+    )
+
+
+def is_first_of_class(item: Any) -> bool:
+    """Whether a test is the first of the class that defines it."""
+    name: str = item.originalname
+    defining = next(cls for cls in item.cls.__mro__ if name in vars(cls))
+    return name == next(each for each in vars(defining) if each.startswith("test_"))
 
 
 def one_of(*stores: str) -> list[Any]:
