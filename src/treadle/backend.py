@@ -947,7 +947,7 @@ class Backend(Protocol):
         ...
 
     def export(
-        self, *, freeze: float | None = None, move: str | None = None
+        self, *, freeze: float | None = None, move: str | None = None, tenant: str | None = None
     ) -> AbstractAsyncContextManager[Export]:
         """Read all that the store holds, as it is at one instant.
 
@@ -956,6 +956,9 @@ class Backend(Protocol):
         after `freeze` seconds without a `read` or `move`. Without it, a store that cannot read as of one
         instant while others write raises `StoreUnavailable` at the end if they did. With `move`, read a store
         that is marked `importing` by this move. Otherwise a marked store raises what its mark says.
+
+        With `tenant`, read what is that tenant's alone: its items, groups and claimed keys, the audit entries
+        about it, and the runs that submitted for it.
 
         Running items are exported as if their workers were removed at that instant: without a lease, and
         ready again. Leases that had begun count as lost."""

@@ -53,6 +53,23 @@ def test_a_file_fills_an_empty_store(store: Store, tmp_path: Path) -> None:
     assert (again.code, "is not empty, it has items" in again.err) == (1, True)
 
 
+def test_a_file_of_one_tenant_has_what_is_its_alone(store: Store, tmp_path: Path) -> None:
+    """It says so itself: an import takes no tenant."""
+
+    async def fill(app: Treadle) -> None:
+        await _fill(app)
+        await app.tenant("acme").enqueue(send(1), id="theirs")
+
+    store.fill(fill)
+    file, other = tmp_path / "acme.records", f"sqlite:///{tmp_path / 'other.db'}"
+    (written,) = store.call("export", str(file), "--tenant", "acme", "--json").objects
+    assert (written["items"], written["records"]) == (1, 1)
+    refused = call("import", str(file), "--url", other, "--tenant", "acme")
+    assert (refused.code, "the file says" in refused.err) == (2, True)
+    assert call("import", str(file), "--url", other).code == 0
+    assert _ids(other) == {"theirs"}
+
+
 @pytest.mark.parametrize("kind", ["postgres_url", "valkey_url"])
 def test_so_it_fills_a_store_that_has_no_schema(
     kind: str, store: Store, tmp_path: Path, request: pytest.FixtureRequest

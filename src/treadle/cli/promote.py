@@ -52,15 +52,15 @@ async def export(
     ),
 ) -> int | None:
     """Write all that a store holds into a file, for `treadle import`: items in every state, with their keys,
-    steps and history, schedules, pauses, limits, statistics and the audit.
+    steps and history, schedules, pauses, limits, statistics and the audit. --tenant: what is that tenant's
+    alone.
 
-    Workers may run meanwhile: it reads one snapshot. On Redis nothing can be written while it reads.
-    Running items are written as if their workers had died.
+    Workers may run meanwhile: it reads one snapshot. On Redis writes wait. Running items are written as if
+    their workers had died.
     """
-    _refuse_tenant(shell)
     began = time.monotonic()
     with _output(file) as output, _progress(shell) as progress:
-        done = await export_to(shell.backend, output, progress)
+        done = await export_to(shell.backend, output, progress, tenant=shell.tenant)
     _say(shell, done, began, to_stderr=str(file) == STANDARD)
     return None
 
@@ -72,7 +72,10 @@ async def import_file(
     ],
 ) -> int | None:
     """Fill an empty store from a file. All of it comes in, or nothing: after a crash, run it again."""
-    _refuse_tenant(shell)
+    if shell.tenant is not None:
+        raise InputError(
+            "--tenant: the file says whose records it has. To write those of one: treadle export"
+        )
     began = time.monotonic()
     with _input(file) as given, _progress(shell) as progress:
         done = await import_from(given, shell.backend, shell.note, str(file), progress)
@@ -132,13 +135,6 @@ async def _promote(shell: Shell, old: str, new: str, prefix: str, skew: float, u
 
 
 # ---------------------------------------------------------------------------------------------------- helpers
-
-
-def _refuse_tenant(shell: Shell) -> None:
-    if shell.tenant is not None:
-        raise InputError(
-            "--tenant: all tenants of a store go along. To list items of one: treadle list --json"
-        )
 
 
 @contextlib.contextmanager

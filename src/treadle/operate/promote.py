@@ -74,11 +74,13 @@ class _Copied(NamedTuple):
 # ------------------------------------------------------------------------------------------------------ files
 
 
-async def export_to(backend: Backend, file: BinaryIO, progress: Progress) -> Promoted:
-    """Write all that a store holds. It may go on meanwhile, except on Redis."""
+async def export_to(
+    backend: Backend, file: BinaryIO, progress: Progress, *, tenant: str | None = None
+) -> Promoted:
+    """Write all that a store holds, or what it holds of a tenant. It may go on meanwhile, except on Redis."""
     check_capable(backend, "moving")
     writer, tally = FileWriter(file), Tally()
-    async with backend.export() as export:
+    async with backend.export(tenant=tenant) as export:
         while portion := await export.read(PORTION):
             tally.add(map(portable.decode, portion))
             writer.write(portion)

@@ -217,7 +217,7 @@ class PortsBackend(Backend):
     identity = _without("moving", Backend.identity)
 
     def export(
-        self, *, freeze: float | None = None, move: str | None = None
+        self, *, freeze: float | None = None, move: str | None = None, tenant: str | None = None
     ) -> AbstractAsyncContextManager[Export]:
         raise UnsupportedError("moving", "PortsBackend", "export", advice=_WORK_OFF)
 

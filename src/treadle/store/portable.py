@@ -88,6 +88,8 @@ class Head(Portable, tag="head", kw_only=True):
     """The version of the orders."""
     workers: tuple[str, ...] = ()
     """Workers that were alive. They are not imported."""
+    tenant: str | None = None
+    """Whose alone the records are. None: they are all."""
 
 
 class PortableAttempt(Struct, array_like=True, frozen=True, gc=False):
@@ -338,6 +340,17 @@ KINDS: Final[tuple[str, ...]] = (
 
 encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(AnyRecord).decode
+
+
+def goes_along(record: AnyRecord, tenant: str | None) -> bool:
+    """Whether a record is in the export of a tenant, or of all."""
+    match record:
+        case Head():
+            return True
+        case PortableItem() | PortableGroup() | PortableRun() | PortableKey() | PortableAudit():
+            return tenant is None or record.tenant == tenant
+        case _:
+            return tenant is None
 
 
 class _AnyHead(Struct):

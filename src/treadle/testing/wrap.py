@@ -164,9 +164,9 @@ class WrappedBackend(Backend):
     identity = passed_on(Backend.identity)
 
     def export(
-        self, *, freeze: float | None = None, move: str | None = None
+        self, *, freeze: float | None = None, move: str | None = None, tenant: str | None = None
     ) -> AbstractAsyncContextManager[Export]:
-        return self.inner.export(freeze=freeze, move=move)
+        return self.inner.export(freeze=freeze, move=move, tenant=tenant)
 
     def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[Import]:
         return self.inner.import_(move, source)

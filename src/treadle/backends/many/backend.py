@@ -209,7 +209,7 @@ class ManyStores:
         raise _not_moved()
 
     def export(
-        self, *, freeze: float | None = None, move: str | None = None
+        self, *, freeze: float | None = None, move: str | None = None, tenant: str | None = None
     ) -> AbstractAsyncContextManager[Export]:
         raise _not_moved()
 

@@ -431,13 +431,13 @@ class MemoryBackend:
 
     @asynccontextmanager
     async def export(
-        self, *, freeze: float | None = None, move: str | None = None
+        self, *, freeze: float | None = None, move: str | None = None, tenant: str | None = None
     ) -> AsyncGenerator[moving.MemoryExport]:
         mark = self._mark
         if mark is not None and (move is None or not mark.is_of(move)):
             raise moving.refusal(mark)
         store = self._marked or self.store
-        reading = moving.MemoryExport(store, frozen=freeze is not None and mark is None)
+        reading = moving.MemoryExport(store, tenant, frozen=freeze is not None and mark is None)
         if freeze is None or mark is not None:
             yield reading
             return

@@ -71,9 +71,10 @@ def refusal(mark: StoreMark) -> Exception:
 class MemoryExport(Export):
     """Reads a copy: tables in memory are small."""
 
-    def __init__(self, store: MemoryTables, *, frozen: bool) -> None:
+    def __init__(self, store: MemoryTables, tenant: str | None, *, frozen: bool) -> None:
         self._frozen = frozen
-        self._records = [portable.encode(record) for record in records_of(store)]
+        records = records_of(store, tenant)
+        self._records = [portable.encode(record) for record in records if portable.goes_along(record, tenant)]
         self._read = 0
         self.mark: StoreMark | None = None
         """How the freeze ends."""
@@ -95,10 +96,11 @@ class MemoryExport(Export):
         self.mark = mark
 
 
-def records_of(store: MemoryTables) -> Iterator[AnyRecord]:
+def records_of(store: MemoryTables, tenant: str | None = None) -> Iterator[AnyRecord]:
     now = store.now()
     yield Head(
         store="memory",
+        tenant=tenant,
         at=now,
         number=store.number,
         place=store.place,

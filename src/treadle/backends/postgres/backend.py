@@ -229,9 +229,9 @@ class PostgresBackend(
         return await self._moving.mark()
 
     def export(
-        self, *, freeze: float | None = None, move: str | None = None
+        self, *, freeze: float | None = None, move: str | None = None, tenant: str | None = None
     ) -> AbstractAsyncContextManager[PostgresExport]:
-        return self._moving.export(freeze=freeze is not None, move=move)
+        return self._moving.export(freeze=freeze is not None, move=move, tenant=tenant)
 
     def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[PostgresImport]:
         return self._moving.import_(move, source)

@@ -159,7 +159,9 @@ class MovingSchema:
             return await self.schema.mark(connection)
 
     @asynccontextmanager
-    async def export(self, *, freeze: bool, move: str | None) -> AsyncGenerator[PostgresExport]:
+    async def export(
+        self, *, freeze: bool, move: str | None, tenant: str | None
+    ) -> AsyncGenerator[PostgresExport]:
         async with self.connection() as connection:
             mark = await self.schema.mark(connection)
             if mark is not None and (move is None or not mark.is_of(move)):
@@ -172,7 +174,7 @@ class MovingSchema:
                 await self.unpark(connection)
             elif freeze:
                 await self.freeze(connection)
-            yield PostgresExport(self, connection, transaction, frozen=freeze and mark is None)
+            yield PostgresExport(self, connection, transaction, tenant, frozen=freeze and mark is None)
 
     @asynccontextmanager
     async def import_(self, move: str, source: str = "") -> AsyncGenerator[PostgresImport]:
@@ -240,9 +242,16 @@ class PostgresExport(Export):
     """Reads one snapshot. If it is frozen, others wait to write. The end of the session lets them go on."""
 
     def __init__(
-        self, store: MovingSchema, connection: Connection, transaction: Transaction, *, frozen: bool
+        self,
+        store: MovingSchema,
+        connection: Connection,
+        transaction: Transaction,
+        tenant: str | None,
+        *,
+        frozen: bool,
     ) -> None:
         self._store = store
+        self._tenant = tenant
         self._connection = connection
         self._transaction = transaction
         self._frozen = frozen
@@ -253,7 +262,8 @@ class PostgresExport(Export):
         if not limit:
             return found
         async for record in self._records:
-            found.append(portable.encode(record))
+            if portable.goes_along(record, self._tenant):
+                found.append(portable.encode(record))
             if len(found) == limit:
                 break
         return found
@@ -279,6 +289,7 @@ class PostgresExport(Export):
         now: float = head["now"]
         yield Head(
             store="postgresql",
+            tenant=self._tenant,
             at=now,
             number=head["number"],
             place=head["number"],
@@ -287,7 +298,7 @@ class PostgresExport(Export):
             workers=tuple(head["workers"]),
         )
         last = -1
-        while nos := (await self._rows("next_items", last, PORTION))[0]["nos"]:
+        while nos := (await self._rows("next_items", last, self._tenant, PORTION))[0]["nos"]:
             last = nos[-1]
             for item in await self._items(nos, now):
                 yield item

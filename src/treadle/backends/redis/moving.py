@@ -269,7 +269,9 @@ class MovingNamespace:
             return await read_mark(link)
 
     @asynccontextmanager
-    async def export(self, *, freeze: float | None, move: str | None) -> AsyncGenerator[RedisExport]:
+    async def export(
+        self, *, freeze: float | None, move: str | None, tenant: str | None
+    ) -> AsyncGenerator[RedisExport]:
         async with self.link() as link:
             mark = await read_mark(link)
             if mark is not None and (move is None or not mark.is_of(move)):
@@ -282,7 +284,7 @@ class MovingNamespace:
                 await self._park(link, b"frozen", id, seconds)
             try:
                 async with self.parked(link) as parked:
-                    yield RedisExport(self, link, parked, id, seconds, may_move=freeze is not None)
+                    yield RedisExport(self, link, parked, id, seconds, tenant, may_move=freeze is not None)
             finally:
                 if mark is None:
                     await _call(link, "thaw", b"frozen", id, b"0")
@@ -351,9 +353,9 @@ class RedisMoves:
         return await self._moving.mark()
 
     def export(
-        self, *, freeze: float | None = None, move: str | None = None
+        self, *, freeze: float | None = None, move: str | None = None, tenant: str | None = None
     ) -> AbstractAsyncContextManager[RedisExport]:
-        return self._moving.export(freeze=freeze, move=move)
+        return self._moving.export(freeze=freeze, move=move, tenant=tenant)
 
     def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[RedisImport]:
         return self._moving.import_(move, source)
@@ -384,6 +386,7 @@ class RedisExport(Export):
         parked: RedisLink,
         freeze: str,
         seconds: float | None,
+        tenant: str | None,
         *,
         may_move: bool,
     ) -> None:
@@ -392,6 +395,7 @@ class RedisExport(Export):
         self._parked = parked
         self._freeze = freeze
         self._seconds = seconds
+        self._tenant = tenant
         self._may_move = may_move
         self._records = self._all()
 
@@ -401,7 +405,8 @@ class RedisExport(Export):
         if not limit:
             return found
         async for record in self._records:
-            found.append(portable.encode(record))
+            if portable.goes_along(record, self._tenant):
+                found.append(portable.encode(record))
             if len(found) == limit:
                 break
         await self._extend()
@@ -435,6 +440,7 @@ class RedisExport(Export):
         alive = await parked.command(b"ZRANGEBYSCORE", parked.key("workers_until"), f"({now!r}", b"+inf")
         yield Head(
             store="redis",
+            tenant=self._tenant,
             at=now,
             number=number,
             place=number,

@@ -147,8 +147,10 @@ class MovingStore:
         return await self.run(read)
 
     @asynccontextmanager
-    async def export(self, *, freeze: bool, move: str | None) -> AsyncGenerator[SqliteExport]:
-        export = await self.run(lambda: SqliteExport(self, freeze=freeze, move=move))
+    async def export(
+        self, *, freeze: bool, move: str | None, tenant: str | None
+    ) -> AsyncGenerator[SqliteExport]:
+        export = await self.run(lambda: SqliteExport(self, tenant, freeze=freeze, move=move))
         try:
             yield export
         finally:
@@ -262,7 +264,7 @@ def _empty(connection: sqlite3.Connection) -> None:
 class SqliteExport(Export):
     """Reads one snapshot. If it is frozen, it has the write lock: others wait. A crash lets them go on."""
 
-    def __init__(self, store: MovingStore, *, freeze: bool, move: str | None) -> None:
+    def __init__(self, store: MovingStore, tenant: str | None, *, freeze: bool, move: str | None) -> None:
         self._store = store
         self._frozen = freeze and move is None
         self._connection = store.connect()
@@ -283,7 +285,8 @@ class SqliteExport(Export):
             self._connection.close()
             raise
         self._tx = Tx(self._connection.cursor(), store.clock.now())
-        self._records = _records(self._tx)
+        self._tenant = tenant
+        self._records = _records(self._tx, tenant)
 
     async def read(self, limit: int = 1000) -> Sequence[bytes]:
         return await self._store.run(lambda: self._take(limit))
@@ -293,7 +296,8 @@ class SqliteExport(Export):
         if not limit:
             return found
         for record in self._records:
-            found.append(portable.encode(record))
+            if portable.goes_along(record, self._tenant):
+                found.append(portable.encode(record))
             if len(found) == limit:
                 break
         return found
@@ -318,18 +322,19 @@ class SqliteExport(Export):
         self._connection.close()
 
 
-def _records(tx: Tx) -> Iterator[AnyRecord]:
+def _records(tx: Tx, tenant: str | None) -> Iterator[AnyRecord]:
     no, seq, token, orders = tx.rows(_SQL["head"])[0]
     workers = tuple(id for (id,) in tx.rows(_SQL["live_workers"], tx.now))
-    yield Head(store="sqlite", at=tx.now, number=no, place=seq, token=token, orders=orders, workers=workers)
-    yield from _items(tx)
+    counters = {"number": no, "place": seq, "token": token, "orders": orders}
+    yield Head(store="sqlite", tenant=tenant, at=tx.now, workers=workers, **counters)
+    yield from _items(tx, tenant)
     yield from _groups(tx)
     yield from _rest(tx)
 
 
-def _items(tx: Tx) -> Iterator[PortableItem]:
+def _items(tx: Tx, tenant: str | None) -> Iterator[PortableItem]:
     last = -1
-    while nos := [no for (no,) in tx.rows(_SQL["next_items"], last, PORTION)]:
+    while nos := [no for (no,) in tx.rows(_SQL["next_items"], last, PORTION, tenant)]:
         last = nos[-1]
         wanted = array(nos)
         states = full_states(tx, nos)

@@ -209,6 +209,33 @@ class ExportCases:
         assert head.workers == ("w9",)
 
     @needs("moving")
+    async def test_an_export_of_a_tenant_has_what_is_its_alone(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        """The same records of it as an export of all. They fill an empty store, which goes on with them."""
+        await use(backend)
+        await submit(backend, item("theirs", key="k", tenant="other"))
+        await submit(backend, item("next", lane="left", tenant="other"))
+        await submit(backend, dependent("theirs", id="waits", tenant="other"))
+        await apply(backend, succeed(await start_one(backend, item("over", tenant="other"))))
+        await backend.cancel(["next"], tenant="other", note=NOTE)
+        await backend.claim_key("lock", "you", 5000, tenant="other")
+        await work_off(backend)
+        found, whole = await records(backend, tenant="other"), await records(backend)
+        head = found[0]
+        assert isinstance(head, Head)
+        assert head.tenant == "other"
+        assert {*items_of(found)} == {"theirs", "next", "waits", "over"}
+        assert [one for one in whole[1:] if getattr(one, "tenant", None) == "other"] == found[1:]
+        new = await model(subject)
+        await fill(new, found)
+        await new.own("m1")
+        assert tally(await records(new)).checksum == tally(found).checksum
+        assert only(await submit(new, item("again", key="k", tenant="other"))).id == "theirs"
+        await apply(new, succeed(only(await claim(new, worker="w2"))))
+        assert (await state(new, "waits", tenant="other")).status == "ready"
+
+    @needs("moving")
     async def test_nothing_changes_while_an_export_is_frozen(
         self, subject: Subject, backend: Backend
     ) -> None:

@@ -59,7 +59,7 @@ SELECT no, seq, token, orders FROM treadle_counter WHERE one = 1
 SELECT id FROM treadle_worker WHERE lease_until > ? AND removed = 0
 
 -- :name next_items
-SELECT no FROM treadle_item WHERE no > ? ORDER BY no LIMIT ?
+SELECT no FROM treadle_item WHERE no > ?1 AND (?3 IS NULL OR tenant = ?3) ORDER BY no LIMIT ?2
 
 -- What `states` in rows.sql does not say. The columns are read by moving._more.
 -- :name more

@@ -91,7 +91,8 @@ select treadle.clock() as now, (select last_value from treadle.number) as number
   array(select w.id from treadle.worker w where w.until > treadle.clock() and not w.gone) as workers
 
 -- :name next_items
-select array(select i.no from treadle.item i where i.no > :after::bigint and i.type is not null order by i.no
+select array(select i.no from treadle.item i where i.no > :after::bigint and i.type is not null
+  and (:tenant::text is null or i.tenant = :tenant) order by i.no
   limit :limit::int) as nos
 
 -- :name items
