@@ -198,7 +198,8 @@ CAPABILITIES: Final = frozenset(
         "moving",  # export, import_, mark, own, discard
     }
 )
-"""What a full backend can do. A store in the user's own database has `transactions` too."""
+"""What a full backend can do. A store in the user's own database has `transactions` too, and one that can
+take in a tenant beside others `parts`."""
 
 
 class Transaction(Protocol):
@@ -964,7 +965,9 @@ class Backend(Protocol):
         ready again. Leases that had begun count as lost."""
         ...
 
-    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[Import]:
+    def import_(
+        self, move: str, source: str = "", *, tenant: str | None = None
+    ) -> AbstractAsyncContextManager[Import]:
         """Fill a store that is empty: it has no items, groups, keys, schedules, orders, statistics, audit
         entries or live workers. `StoreNotEmpty` else. The schema is made if there is none.
 
@@ -975,7 +978,12 @@ class Backend(Protocol):
         one marked `importing`. So does a crash. `move` is the id of this import: if another one begins
         meanwhile, calls of this one raise `StoreUnavailable`.
 
-        Items get new leases only. No token that the exporting store gave owns one, now or later."""
+        Items get new leases only. No token that the exporting store gave owns one, now or later.
+
+        With `tenant` (capability `parts`) the records of an export of this tenant come into a store that is
+        in use, which has no items, groups and claimed keys of it: `StoreNotEmpty` else. They get new numbers,
+        behind those of the store. Runs, and audit entries that name the tenant, are left out. It has no mark:
+        `finish` compares what was stored with what was written, and all is there at once, or nothing is."""
         ...
 
     async def own(self, move: str) -> None:

@@ -70,6 +70,30 @@ def test_a_file_of_one_tenant_has_what_is_its_alone(store: Store, tmp_path: Path
     assert _ids(other) == {"theirs"}
 
 
+def test_a_tenant_is_added_to_a_store_in_use(store: Store, tmp_path: Path) -> None:
+    """With an entry about it. A second time it is in the way."""
+
+    async def fill(app: Treadle) -> None:
+        await app.tenant("acme").enqueue(send(1), id="theirs")
+
+    store.fill(fill)
+    file, other = tmp_path / "acme.records", Store(f"sqlite:///{tmp_path / 'other.db'}")
+    assert store.call("export", str(file), "--tenant", "acme").code == 0
+    other.fill(_fill)
+    done = call("import", str(file), "--url", other.url, "--because", "nearer")
+    assert done.code == 0, done.err
+    assert len(_ids(other.url)) == 32
+    (entry,) = call("audit", "--json", "--url", other.url).objects
+    assert (entry["verb"], entry["tenant"], entry["count"], entry["reason"]) == (
+        "import",
+        "acme",
+        1,
+        "nearer",
+    )
+    again = call("import", str(file), "--url", other.url)
+    assert (again.code, "it has items of acme" in again.err) == (1, True)
+
+
 @pytest.mark.parametrize("kind", ["postgres_url", "valkey_url"])
 def test_so_it_fills_a_store_that_has_no_schema(
     kind: str, store: Store, tmp_path: Path, request: pytest.FixtureRequest

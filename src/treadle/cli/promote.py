@@ -71,7 +71,8 @@ async def import_file(
         Path, typer.Argument(metavar="FILE", help="what `treadle export` wrote; -: standard input")
     ],
 ) -> int | None:
-    """Fill an empty store from a file. All of it comes in, or nothing: after a crash, run it again."""
+    """Fill an empty store from a file, or add a tenant to one in use. All of it comes in, or nothing: after a
+    crash, run it again."""
     if shell.tenant is not None:
         raise InputError(
             "--tenant: the file says whose records it has. To write those of one: treadle export"

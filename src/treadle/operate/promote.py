@@ -21,6 +21,7 @@ from treadle.errors import (
     BackendError,
     InputError,
     StoreMoved,
+    StoreNotEmpty,
     StoreUnavailable,
     StoreUnfinished,
     TreadleError,
@@ -50,6 +51,7 @@ _UNFIT: Final[tuple[type[Exception], ...]] = (
     *(DecodeError, struct.error),
 )
 
+Read: TypeAlias = Callable[[int], Awaitable[Sequence[bytes]]]
 Progress: TypeAlias = Callable[[str, int], None]
 """Called with what is done now, and with how many records were."""
 
@@ -92,15 +94,48 @@ async def export_to(
 async def import_from(
     file: BinaryIO, backend: Backend, note: AuditNote | None, name: str, progress: Progress
 ) -> Promoted:
-    """Fill an empty store from a file: all of it, or nothing."""
+    """Fill an empty store from a file, or add a tenant to one in use: all of it, or nothing."""
     check_capable(backend, "moving")
     _check_kept(backend)
     move = _new_move()
     records = FileReader(file)
+    first = records.read(1)
 
     async def read(limit: int) -> Sequence[bytes]:
-        return records.read(limit)
+        nonlocal first
+        given, first = first, []
+        return given or records.read(limit)
 
+    try:
+        return await _import_all(read, backend, move, note, name, progress)
+    except StoreNotEmpty:
+        head = portable.decode(first[0]) if first else None
+        if not isinstance(head, Head) or head.tenant is None or "parts" not in backend.capabilities:
+            raise
+        return await _import_beside(read, backend, move, head.tenant, note, name, progress)
+
+
+async def _import_beside(
+    read: Read,
+    backend: Backend,
+    move: str,
+    tenant: str,
+    note: AuditNote | None,
+    name: str,
+    progress: Progress,
+) -> Promoted:
+    """Add a tenant to a store that is in use."""
+    with _fault_of_file():
+        async with backend.import_(move, tenant=tenant) as filled:
+            copied = await _copy(read, filled, None, lambda done: progress("import", done))
+            await _add_note(filled, copied, note, "import", name)
+            await filled.finish()
+    return _promoted(copied.tally)
+
+
+async def _import_all(
+    read: Read, backend: Backend, move: str, note: AuditNote | None, name: str, progress: Progress
+) -> Promoted:
     try:
         with _fault_of_file():
             async with backend.import_(move) as filled:
@@ -288,7 +323,7 @@ def _check_idle(workers: Sequence[str]) -> None:
 
 
 async def _copy(
-    read: Callable[[int], Awaitable[Sequence[bytes]]],
+    read: Read,
     filled: Import,
     export: Export | None,
     progress: Callable[[int], None],

@@ -221,7 +221,9 @@ class PortsBackend(Backend):
     ) -> AbstractAsyncContextManager[Export]:
         raise UnsupportedError("moving", "PortsBackend", "export", advice=_WORK_OFF)
 
-    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[Import]:
+    def import_(
+        self, move: str, source: str = "", *, tenant: str | None = None
+    ) -> AbstractAsyncContextManager[Import]:
         raise UnsupportedError("moving", "PortsBackend", "import", advice=_WORK_OFF)
 
     async def orders(self) -> Orders:

@@ -448,6 +448,59 @@ def check_nesting(outer: Mapping[int, int]) -> None:
         checked |= passed
 
 
+class Beside:
+    """Records of a tenant that come into a store beside the work of others: with numbers behind those that
+    the store has given. What is read back before they are seen must be the same.
+
+    number, place, audit: the last ones that the store has given.
+    """
+
+    def __init__(self, tenant: str, number: int, place: int, audit: int) -> None:
+        self._tenant = tenant
+        self._number = number
+        self._place = place
+        self._audit = audit
+        self._wanted = Tally()
+
+    def place(self, records: Iterable[AnyRecord]) -> list[AnyRecord]:
+        """Those that come in. Runs, and what the audit says of the tenant, stay where they were written."""
+        found = [one for record in records if (one := self._placed(record)) is not None]
+        self._wanted.add(one for one in found if isinstance(one, _BESIDE))
+        return found
+
+    def _placed(self, record: AnyRecord) -> AnyRecord | None:
+        if getattr(record, "tenant", None) not in (None, self._tenant):
+            raise InputError(f"a record of another tenant is among those of {self._tenant}")
+        match record:
+            case PortableItem():
+                record.number += self._number
+                record.group += self._number
+                if record.place:
+                    record.place += self._place
+            case PortableGroup():
+                record.number += self._number
+                if record.outer is not None:
+                    record.outer += self._number
+            case PortableAudit() if record.tenant is None:  # who does this
+                record.tenant = self._tenant
+                record.no = self._audit = self._audit + 1
+            case Head() | PortableKey():
+                pass
+            case _:
+                return None
+        return record
+
+    def check(self, records: Iterable[AnyRecord]) -> None:
+        """Raise if these, read from the store, are not what was written."""
+        found = Tally()
+        found.add(record for record in records if isinstance(record, _BESIDE))
+        if not found.is_copy_of(self._wanted):
+            raise damaged(f"{self._wanted.counts} were read, and {found.counts} of them are in the store")
+
+
+_BESIDE: Final = (PortableItem, PortableGroup, PortableKey)
+
+
 # ------------------------------------------------------------------------------------------------- building
 
 

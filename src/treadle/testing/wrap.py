@@ -168,8 +168,10 @@ class WrappedBackend(Backend):
     ) -> AbstractAsyncContextManager[Export]:
         return self.inner.export(freeze=freeze, move=move, tenant=tenant)
 
-    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[Import]:
-        return self.inner.import_(move, source)
+    def import_(
+        self, move: str, source: str = "", *, tenant: str | None = None
+    ) -> AbstractAsyncContextManager[Import]:
+        return self.inner.import_(move, source, tenant=tenant)
 
     # -- wake-ups -------------------------------------------------------------------------------------
 

@@ -213,7 +213,9 @@ class ManyStores:
     ) -> AbstractAsyncContextManager[Export]:
         raise _not_moved()
 
-    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[Import]:
+    def import_(
+        self, move: str, source: str = "", *, tenant: str | None = None
+    ) -> AbstractAsyncContextManager[Import]:
         raise _not_moved()
 
 

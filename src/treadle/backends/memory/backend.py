@@ -78,7 +78,7 @@ class MemoryBackend:
     the store's clock.
     """
 
-    capabilities = CAPABILITIES
+    capabilities = CAPABILITIES | {"parts"}
     answers_at_once = ("submit",)
     carries_results = True
 
@@ -448,7 +448,12 @@ class MemoryBackend:
             self._set_mark(reading.mark, store)
 
     @asynccontextmanager
-    async def import_(self, move: str, source: str = "") -> AsyncGenerator[moving.MemoryImport]:
+    async def import_(
+        self, move: str, source: str = "", *, tenant: str | None = None
+    ) -> AsyncGenerator[moving.MemoryImport]:
+        if tenant is not None:
+            yield moving.MemoryPartImport(self._clock, lambda: self.store, tenant)
+            return
         if self._mark is not None and not self._mark.gives_way(source):
             raise moving.refusal(self._mark)
         if self._mark is None:

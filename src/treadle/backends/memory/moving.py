@@ -223,6 +223,18 @@ def _rest(store: MemoryTables, now: float) -> Iterator[AnyRecord]:
 # ---------------------------------------------------------------------------------------------------- import
 
 
+def check_absent(store: MemoryTables, tenant: str) -> None:
+    """`StoreNotEmpty` if there is something of a tenant."""
+    rows = store.rows(None, oldest_first=True)
+    for found, what in (
+        (any(row.kind.tenant == tenant for row in rows), "items"),
+        (any(tenant in of_id for of_id in store.groups.values()), "items"),
+        (any(key.ref[0] == tenant for key in store.limits.keys.values()), "claimed keys"),
+    ):
+        if found:
+            raise StoreNotEmpty("memory://", f"{what} of {tenant}")
+
+
 def check_empty(store: MemoryTables, address: str) -> None:
     now = store.now()
     for found, what in (
@@ -258,11 +270,14 @@ class MemoryImport(Import):
 
     async def finish(self) -> None:
         self._check()
+        self._connect()
+        self._finished()
+
+    def _connect(self) -> None:
         self._connect_groups()
         for number, row in self._rows.items():
             self._place(row, self._records[number])
         self.store.unknown_since[None] = self.store.now()
-        self._finished()
 
     def _check(self) -> None:
         if not self._is_current(self):
@@ -411,6 +426,43 @@ class MemoryImport(Import):
                     store.unmet.setdefault((row.kind.tenant, name), {})[row] = None
         if row.group is None and row.ended_at is not None:
             store.retention.add_member(row, row.ended_at)
+
+
+class MemoryPartImport(MemoryImport):
+    """Fills tables of its own first, which refuse what does not fit, then those that are in use."""
+
+    def __init__(self, clock: Clock, tables: Callable[[], MemoryTables], tenant: str) -> None:
+        super().__init__(clock, lambda _: True, lambda: None)
+        self._tables = tables
+        self._tenant = tenant
+        self._given: list[bytes] = []
+        check_absent(tables(), tenant)
+
+    async def write(self, records: Sequence[bytes]) -> None:
+        portable.Beside(self._tenant, 0, 0, 0).place(map(portable.decode, records))  # it refuses others
+        await super().write(records)
+        self._given += records
+
+    async def finish(self) -> None:
+        await super().finish()
+        store, tenant = self._tables(), self._tenant
+        check_absent(store, tenant)
+        first_audit = store.audits[-1].no if store.audits else 0
+        beside = portable.Beside(tenant, store.number, store.place, first_audit)
+        self.store = store
+        self._rows.clear()
+        self._records.clear()
+        self._groups.clear()
+        for record in beside.place(map(portable.decode, self._given)):
+            self._write(record)
+        self._connect()
+        beside.check(record for record in records_of(store) if portable.goes_along(record, tenant))
+
+    def _write(self, record: AnyRecord) -> None:
+        if isinstance(record, Head) and self.store is self._tables():
+            self.store.token = max(self.store.token, record.token)
+        else:
+            super()._write(record)
 
 
 def _item_of(record: PortableItem) -> Item:

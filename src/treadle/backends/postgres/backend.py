@@ -81,7 +81,7 @@ class PostgresBackend(
     - `long_transaction`: workers warn of transactions, of any session, that are older than this, in seconds.
     """
 
-    capabilities = CAPABILITIES | {"transactions"}
+    capabilities = CAPABILITIES | {"transactions", "parts"}
     wake_portion = 1200
     """Ids of one kind in a wake-up. One NOTIFY sends several payloads."""
 
@@ -233,8 +233,10 @@ class PostgresBackend(
     ) -> AbstractAsyncContextManager[PostgresExport]:
         return self._moving.export(freeze=freeze is not None, move=move, tenant=tenant)
 
-    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[PostgresImport]:
-        return self._moving.import_(move, source)
+    def import_(
+        self, move: str, source: str = "", *, tenant: str | None = None
+    ) -> AbstractAsyncContextManager[PostgresImport]:
+        return self._moving.import_(move, source) if tenant is None else self._moving.import_part(tenant)
 
     async def own(self, move: str) -> None:
         await self._moving.own(move)

@@ -194,6 +194,21 @@ class MovingSchema:
             await connection.execute(_sql("create_waiting"))
             yield PostgresImport(self, connection, transaction, move, source)
 
+    @asynccontextmanager
+    async def import_part(self, tenant: str) -> AsyncGenerator[PostgresPartImport]:
+        async with self.connection() as connection:
+            mark = await self.schema.mark(connection)
+            if mark is not None:
+                raise refusal(mark)
+            await self.schema.check(connection)
+            transaction = await self.begin(connection)
+            await self.freeze(connection)
+            found = await connection.fetchval(self.sql("tenant_in_the_way"), tenant)
+            if found is not None:
+                raise StoreNotEmpty(self.address, f"{found} of {tenant}")
+            await connection.execute(_sql("create_waiting"))
+            yield PostgresPartImport(self, connection, transaction, tenant)
+
     async def own(self, move: str) -> None:
         async with self.connection() as connection:
             transaction = await self.begin(connection)
@@ -477,6 +492,9 @@ _UNFIT: Final = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError, a
 class PostgresImport(Import):
     """Fills the schema in one transaction, which ends with the mark: a crash leaves an empty store."""
 
+    _before = 0
+    """What comes in has higher numbers."""
+
     def __init__(
         self, store: MovingSchema, connection: Connection, transaction: Transaction, move: str, source: str
     ) -> None:
@@ -495,9 +513,12 @@ class PostgresImport(Import):
         }
 
     async def write(self, records: Sequence[bytes]) -> None:
+        await self._write([portable.decode(data) for data in records])
+
+    async def _write(self, records: Sequence[AnyRecord]) -> None:
         rows: Rows = defaultdict(list)
         waiting: list[Row] = []
-        for record in map(portable.decode, records):
+        for record in records:
             if isinstance(record, Head):
                 await self._begin(record)
             elif isinstance(record, PortableItem):
@@ -523,21 +544,21 @@ class PostgresImport(Import):
             raise InputError(f"a record does not fit its table: {error}") from error
 
     async def finish(self) -> None:
-        for name in (
-            *(
-                "raise_number",
-                "group_keeps",
-                "outermost",
-                "group_ends",
-                "open_roots",
-                "ended_roots",
-                "dead_members",
-            ),
-            *("placeholders", "dependencies", "names_of_groups", "no_types", "audit_number", "analyze"),
-        ):
+        await self._connection.execute(self._store.sql("raise_number"))
+        await self._connect()
+        for name in ("audit_number", "analyze"):
             await self._connection.execute(self._store.sql(name))
         await self._store.park(self._connection, IMPORTING, self._move, self._source)
         await self._transaction.commit()
+
+    async def _connect(self) -> None:
+        """Derive what is not in the records."""
+        await self._connection.execute(self._store.sql("group_keeps"))
+        for name in ("outermost", "group_ends", "open_roots", "ended_roots", "dead_members"):
+            await self._connection.execute(self._store.sql(name), self._before)
+        for name in ("placeholders", "dependencies", "no_types"):
+            await self._connection.execute(self._store.sql(name))
+        await self._connection.execute(self._store.sql("names_of_groups"), self._before)
 
     async def _begin(self, head: Head) -> None:
         number = max(head.number, head.place)
@@ -560,6 +581,44 @@ class PostgresImport(Import):
 
     def _mail(self, row: Row) -> Row:
         return *row, next(self._seq)
+
+
+class PostgresPartImport(PostgresImport):
+    """Adds a tenant to a schema that is in use, in one transaction. Others wait to write meanwhile."""
+
+    def __init__(
+        self, store: MovingSchema, connection: Connection, transaction: Transaction, tenant: str
+    ) -> None:
+        super().__init__(store, connection, transaction, "", "")
+        self._tenant = tenant
+        self._beside: portable.Beside | None = None
+
+    async def _write(self, records: Sequence[AnyRecord]) -> None:
+        if isinstance(records[0], Head):
+            await self._begin(records[0])
+            records = records[1:]
+        if self._beside is None:
+            raise InputError("the first record is no head: this is no whole export")
+        await super()._write(self._beside.place(records))
+
+    async def _begin(self, head: Head) -> None:
+        """Take numbers for all that comes in. Sequences have no locks: what others take meanwhile is in the
+        gaps."""
+        span = max(head.number, head.place)
+        self._before = await self._connection.fetchval(self._store.sql("take_numbers"), span)
+        await self._connection.execute(self._store.sql("raise_token"), (head.token >> _TOKEN_BITS) + 1)
+        last_audit = await self._connection.fetchval(self._store.sql("take_audit"))
+        self._beside = portable.Beside(self._tenant, self._before, self._before, last_audit - 1)
+
+    async def finish(self) -> None:
+        await self._connect()
+        reader = PostgresExport(self._store, self._connection, self._transaction, self._tenant, frozen=False)
+        found: list[bytes] = []
+        while portion := await reader.read(PORTION):
+            found += portion
+        if self._beside is not None:
+            self._beside.check(map(portable.decode, found))
+        await self._transaction.commit()
 
 
 def _group(row: Row) -> Row:

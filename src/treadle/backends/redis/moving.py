@@ -30,6 +30,7 @@ from treadle.errors import (
     StoreNotEmpty,
     StoreUnavailable,
     StoreUnfinished,
+    UnsupportedError,
 )
 from treadle.item import StepRecord
 from treadle.records import StoreMark
@@ -357,7 +358,11 @@ class RedisMoves:
     ) -> AbstractAsyncContextManager[RedisExport]:
         return self._moving.export(freeze=freeze, move=move, tenant=tenant)
 
-    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[RedisImport]:
+    def import_(
+        self, move: str, source: str = "", *, tenant: str | None = None
+    ) -> AbstractAsyncContextManager[RedisImport]:
+        if tenant is not None:
+            raise UnsupportedError("parts", "RedisBackend", advice="import the tenant into an empty store")
         return self._moving.import_(move, source)
 
     async def own(self, move: str) -> None:

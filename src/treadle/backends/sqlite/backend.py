@@ -111,7 +111,7 @@ class SqliteBackend(SqliteDatabase):
     items can still be settled.
     """
 
-    capabilities = CAPABILITIES | {"transactions"}
+    capabilities = CAPABILITIES | {"transactions", "parts"}
     answers_at_once = ("publish",)
 
     @property
@@ -518,8 +518,10 @@ class SqliteBackend(SqliteDatabase):
     ) -> AbstractAsyncContextManager[SqliteExport]:
         return self._moving.export(freeze=freeze is not None, move=move, tenant=tenant)
 
-    def import_(self, move: str, source: str = "") -> AbstractAsyncContextManager[SqliteImport]:
-        return self._moving.import_(move, source)
+    def import_(
+        self, move: str, source: str = "", *, tenant: str | None = None
+    ) -> AbstractAsyncContextManager[SqliteImport]:
+        return self._moving.import_(move, source, tenant)
 
     async def own(self, move: str) -> None:
         await self._moving.own(move)

@@ -54,7 +54,7 @@ from treadle.store.rules.submission import Dependencies, is_tolerant
 
 from .connection import connect, create_file, is_busy, retry_while_locked, translated, usable_path
 from .dependencies import WaitingItem, find_known, store_dependencies
-from .marks import IMPORTING, MOVED, read_mark, refusal
+from .marks import IMPORTING, MOVED, check_unmarked, read_mark, refusal
 from .records import decode_histogram, encode_histogram
 from .rows import BLOCKED, READY, RUNNING, SCHEDULED, decode_ids, doomed, full_states
 from .schema import apply_schema, check_schema
@@ -157,8 +157,10 @@ class MovingStore:
             await self.run(export.close)
 
     @asynccontextmanager
-    async def import_(self, move: str, source: str = "") -> AsyncGenerator[SqliteImport]:
-        filled = await self.run(lambda: SqliteImport(self, move, source))
+    async def import_(self, move: str, source: str, tenant: str | None) -> AsyncGenerator[SqliteImport]:
+        filled = await self.run(
+            lambda: SqliteImport(self, move, source) if tenant is None else SqlitePartImport(self, tenant)
+        )
         try:
             yield filled
         finally:
@@ -482,6 +484,9 @@ _OUTCOME: Final = {"success": 10, "dead": 11, "cancelled": 12}
 class SqliteImport(Import):
     """Fills the file in one transaction, which ends with the mark: a crash leaves an empty store."""
 
+    _before = -1
+    """The last number that the file had given before."""
+
     def __init__(self, store: MovingStore, move: str, source: str) -> None:
         self._store = store
         self._move = move
@@ -537,21 +542,17 @@ class SqliteImport(Import):
     async def finish(self) -> None:
         await self._store.run(self._finish)
 
-    def _finish(self) -> None:
+    def _connect(self) -> None:
         tx = self._tx
         self._add_dependencies()
-        for name in (
-            "open_roots",
-            "done_roots",
-            "failed_places",
-            "deaths",
-            "outermost",
-            "nested",
-            "raise_counter",
-        ):
-            tx.run(_SQL[name])
+        for name in ("open_roots", "done_roots", "failed_places", "deaths", "outermost", "nested"):
+            tx.run(_SQL[name], self._before)
+        tx.run(_SQL["raise_counter"])
         tx.run(_SQL["no_types"], tx.now)
         tx.run(_SQL["drop_waiting"])
+
+    def _finish(self) -> None:
+        self._connect()
         _park(self._connection, IMPORTING, self._move, self._source)
         self._connection.execute("COMMIT")
 
@@ -592,6 +593,44 @@ class SqliteImport(Import):
             keep = self._tx.value(_SQL["keep_of_closer"], number)
         prune_at = None if ended_at is None else ended_at + (keep or 0.0)
         return number, *others, 86400.0 if keep is None else keep, ended_at, prune_at, outer, value
+
+
+class SqlitePartImport(SqliteImport):
+    """Adds a tenant to a file that is in use, in one transaction. Others wait to write meanwhile."""
+
+    def __init__(self, store: MovingStore, tenant: str) -> None:
+        self._tenant = tenant
+        super().__init__(store, "", "")
+        self._before, self._place, self._token, self._orders = self._tx.rows(_SQL["head"])[0]
+        last_audit = self._tx.value(_SQL["last_audit"])
+        self._beside = portable.Beside(tenant, self._before, self._place, last_audit)
+
+    def _begin(self) -> None:
+        connection = self._connection
+        self._store.begin(connection)
+        check_unmarked(connection)
+        check_schema(connection)
+        found = connection.execute(_SQL["tenant_in_the_way"], (self._tenant,)).fetchall()[0][0]
+        if found is not None:
+            raise StoreNotEmpty(f"sqlite:///{self._store.path}", f"{found} of {self._tenant}")
+        connection.execute(_SQL["create_waiting"])
+
+    def _write(self, records: Sequence[AnyRecord]) -> None:
+        placed = self._beside.place(records)
+        for record in placed:
+            if isinstance(record, Head):
+                record.number += self._before
+                record.place += self._place
+                record.token = max(record.token, self._token)
+                record.orders = self._orders
+        super()._write(placed)
+
+    def _finish(self) -> None:
+        self._connect()
+        self._beside.check(
+            record for record in _records(self._tx, self._tenant) if portable.goes_along(record, self._tenant)
+        )
+        self._connection.execute("COMMIT")
 
 
 def _add_item(item: PortableItem, rows: Rows) -> None:

@@ -43,6 +43,7 @@ from treadle.testing.clock import ManualClock
 from .build import (
     apply,
     claim,
+    claim_answer,
     dependent,
     die,
     end,
@@ -373,6 +374,74 @@ class ImportCases:
             async with backend.import_("m1"):
                 pytest.fail("it began")
         assert await backend.mark() is None
+        assert (await state(backend, "mine")).status == "ready"
+
+    async def _neighbour(self, backend: Backend) -> None:
+        """Let another tenant have open and ended items, groups in groups and one that waits."""
+        root = await start_one(backend, item("root", tenant="neighbour"))
+        children = (
+            item("child", tenant="neighbour"),
+            item("closer", tenant="neighbour", closes_group=True),
+            item("inner", tenant="neighbour", group_id="closer"),
+        )
+        await apply(backend, Settlement(lease=root, kind="success", result=b"1", children=children))
+        await submit(backend, item("keyed", key="k", tenant="neighbour"))
+        await submit(backend, dependent("child", "never", id="blocked", tenant="neighbour"))
+        await backend.claim_key("lock", "they", 5000, tenant="neighbour")
+
+    @needs("moving", "parts")
+    async def test_a_tenant_comes_in_beside_others(self, subject: Subject, backend: Backend) -> None:
+        """With the same content, behind what the store has. Both go on, each with its own ids and keys."""
+        other = await model(subject)
+        await use(other)
+        await work_off(other)
+        await self._neighbour(backend)
+        before = tally(await records(backend, tenant="neighbour"))
+        found = await records(other, tenant="default")
+        async with backend.import_("m1", tenant="default") as filled:
+            for first in range(0, len(found), 7):
+                await filled.write([portable.encode(one) for one in found[first : first + 7]])
+            assert await backend.get(["stepped"]) == [None]
+            await filled.finish()
+        assert await backend.mark() is None
+        assert tally(await records(backend, tenant="neighbour")).checksum == before.checksum
+        await consistent(backend)
+        there, were = items_of(await records(backend, tenant="default")), items_of(found)
+        assert {*there} == {*were}
+        for id, one in there.items():
+            one.number, one.group, one.place = were[id].number, were[id].group, were[id].place
+            assert one == were[id]
+        assert only(await submit(backend, item("other", key="k"))).id == "keyed"
+        again = only(await submit(backend, item("other", key="k", tenant="neighbour")))
+        assert (again.id, again.existing) == ("keyed", True)
+        assert await backend.key_owner("lock", tenant="default") == "me"
+        assert await backend.key_owner("lock", tenant="neighbour") == "they"
+        while leases := (await claim_answer(backend, 5, "new")).leases:
+            await apply(backend, *[succeed(one) if one.verdict is None else die(one) for one in leases])
+        for tenant in ("default", "neighbour"):
+            ended = await group(backend, "root", tenant=tenant)
+            assert (ended.open, ended.ended_at is not None) == (0, True)
+        await consistent(backend)
+
+    @needs("moving", "parts")
+    async def test_a_tenant_comes_in_whole_or_not_at_all(self, subject: Subject, backend: Backend) -> None:
+        """Not if the block ends early, if a record is of another tenant, or if the store has some of it."""
+        other = await model(subject)
+        await use(other)
+        await work_off(other)
+        await self._neighbour(backend)
+        found = [portable.encode(one) for one in await records(other, tenant="default")]
+        before = tally(await records(backend)).checksum
+        async with backend.import_("m1", tenant="default") as filled:
+            await filled.write(found[:9])
+        async with backend.import_("m1", tenant="acme") as filled:
+            with pytest.raises(InputError, match="another tenant"):
+                await filled.write(found)
+        assert tally(await records(backend)).checksum == before
+        await submit(backend, item("mine"))
+        with pytest.raises(StoreNotEmpty, match="items of default"):
+            async with backend.import_("m1", tenant="default") as filled:
+                await filled.finish()
         assert (await state(backend, "mine")).status == "ready"
 
     @needs("moving")

@@ -50,6 +50,16 @@ SELECT CASE
     WHEN EXISTS (SELECT 1 FROM treadle_claimed_key) THEN 'claimed keys'
     END
 
+-- :name tenant_in_the_way
+SELECT CASE
+    WHEN EXISTS (SELECT 1 FROM treadle_item WHERE tenant = ?1) OR EXISTS (SELECT 1 FROM treadle_group WHERE tenant = ?1)
+        THEN 'items'
+    WHEN EXISTS (SELECT 1 FROM treadle_claimed_key WHERE tenant = ?1) THEN 'claimed keys'
+    END
+
+-- :name last_audit
+SELECT coalesce(max(no), 0) FROM treadle_audit
+
 -- -- reading -----------------------------------------------------------------------------------------------
 
 -- :name head
@@ -180,28 +190,31 @@ FROM treadle_item AS p
 WHERE treadle_item.no BETWEEN ? AND ? AND treadle_item.queued_by IS NOT NULL AND treadle_item.parent IS NOT NULL
     AND p.id = treadle_item.parent AND p.tenant = treadle_item.tenant AND p.no < treadle_item.no
 
+-- From here on: only what has come in, which has higher numbers than ?1.
+
 -- Roots that are not alone.
 -- :name open_roots
 UPDATE treadle_open SET group_no = no
-WHERE group_no IS NULL AND no IN (SELECT g.no FROM treadle_group AS g WHERE g.outer_no IS NULL)
+WHERE no > ?1 AND group_no IS NULL AND no IN (SELECT g.no FROM treadle_group AS g WHERE g.outer_no IS NULL)
 
 -- :name done_roots
 UPDATE treadle_done SET expires = NULL
-WHERE expires IS NOT NULL AND no IN (SELECT g.no FROM treadle_group AS g WHERE g.outer_no IS NULL)
+WHERE no > ?1 AND expires IS NOT NULL AND no IN (SELECT g.no FROM treadle_group AS g WHERE g.outer_no IS NULL)
 
 -- :name failed_places
 UPDATE treadle_done SET failed_place = v.place
 FROM (SELECT no, row_number() OVER (PARTITION BY failed_group ORDER BY ended, no) AS place FROM treadle_done
-      WHERE failed_group IS NOT NULL) AS v
+      WHERE no > ?1 AND failed_group IS NOT NULL) AS v
 WHERE treadle_done.no = v.no
 
 -- :name deaths
 UPDATE treadle_group SET deaths = max(failed, coalesce(
     (SELECT max(d.failed_place) FROM treadle_done AS d WHERE d.failed_group = treadle_group.no), 0))
+WHERE no > ?1
 
 -- :name outermost
 WITH RECURSIVE around (no, outermost) AS (
-    SELECT no, outer_no FROM treadle_group WHERE outer_no IS NOT NULL
+    SELECT no, outer_no FROM treadle_group WHERE no > ?1 AND outer_no IS NOT NULL
     UNION ALL
     SELECT a.no, g.outer_no FROM around AS a CROSS JOIN treadle_group AS g ON g.no = a.outermost
     WHERE g.outer_no IS NOT NULL
@@ -213,7 +226,7 @@ WHERE treadle_group.no = v.no
 
 -- :name nested
 UPDATE treadle_group SET nested = 1
-WHERE no IN (SELECT outer_no FROM treadle_group WHERE outer_no IS NOT NULL
+WHERE no > ?1 AND no IN (SELECT outer_no FROM treadle_group WHERE outer_no IS NOT NULL
              UNION SELECT outermost FROM treadle_group WHERE outermost IS NOT NULL)
 
 -- No worker has any type yet: the time begins anew after which items of unknown types die.

@@ -70,6 +70,13 @@ select case
   when exists (select 1 from treadle.claimed_key) then 'claimed keys'
   end
 
+-- :name tenant_in_the_way
+select case
+  when exists (select 1 from treadle.item where tenant = :tenant::text and type is not null)
+    or exists (select 1 from treadle.item_group where tenant = :tenant) then 'items'
+  when exists (select 1 from treadle.claimed_key where tenant = :tenant) then 'claimed keys'
+  end
+
 -- What a store that was used, and is empty again, has left.
 -- :name clear
 truncate treadle.item, treadle.worker, treadle.lost_type, treadle.orders, treadle.limit_state, treadle.permit,
@@ -191,6 +198,18 @@ order by no limit :limit::int
 -- :name set_counters
 select pg_catalog.setval('treadle.number', greatest(:number::bigint, 1)), pg_catalog.setval('treadle.token', :token::bigint)
 
+-- Numbers for a tenant that comes in: the one before the first.
+-- :name take_numbers
+select pg_catalog.setval('treadle.number', pg_catalog.nextval('treadle.number') + :span::bigint + 200000)
+  - :span - 100000
+
+-- :name raise_token
+select pg_catalog.setval('treadle.token', :token::bigint + 100000)
+where (select last_value from treadle.token) < :token
+
+-- :name take_audit
+select pg_catalog.nextval(pg_catalog.pg_get_serial_sequence('treadle.audit', 'no'))
+
 -- :name orders_version
 insert into treadle.orders (subject, at, body) values ('', :version::bigint, '')
 
@@ -220,20 +239,23 @@ insert into treadle.dependency (prerequisite, dependent, times, of_group)
   from pg_temp.treadle_waiting w
   left join treadle.item i on i.id = ltrim(w.name, chr(30)) and i.tenant = w.tenant
 
+-- From here on: only what has come in, which has higher numbers than :before.
+
 -- Roots that are not alone.
 -- :name open_roots
 update treadle.open_item o set group_no = o.no from treadle.item_group g
-where g.no = o.no and g.outermost is null and o.group_no is null
+where g.no = o.no and o.no > :before::bigint and g.outermost is null and o.group_no is null
 
 -- :name ended_roots
 update treadle.ended_item e set (prune_at, group_no)=(
     select null::float8, case when e.outcome = 7 then e.no end)
-from treadle.item_group g where g.no = e.no and g.outermost is null
+from treadle.item_group g where g.no = e.no and e.no > :before::bigint and g.outermost is null
 
 -- :name dead_members
 update treadle.item_group g set dead = x.dead
 from (select coalesce(i.group_no, i.no) as no, count(*)::int as dead
-      from treadle.ended_item e join treadle.item i on i.no = e.no where e.outcome = 7 group by 1) x
+      from treadle.ended_item e join treadle.item i on i.no = e.no
+      where e.outcome = 7 and e.no > :before::bigint group by 1) x
 where x.no = g.no
 
 -- :name group_keeps
@@ -242,7 +264,7 @@ where g.keep = 'infinity'
 
 -- :name outermost
 with recursive around (no, outermost) as (
-  select g.no, g.outermost from treadle.item_group g where g.outermost is not null
+  select g.no, g.outermost from treadle.item_group g where g.no > :before::bigint and g.outermost is not null
   union all
   select a.no, g.outermost from around a join treadle.item_group g on g.no = a.outermost where g.outermost is not null
 )
@@ -254,11 +276,11 @@ where g.no = a.no
 -- :name group_ends
 update treadle.item_group g set prune_at = g.ended + least(g.keep,
   (select min(x.keep) from treadle.item_group x where x.outermost = g.no))
-where g.ended is not null and g.outermost is null
+where g.no > :before::bigint and g.ended is not null and g.outermost is null
 
 -- :name names_of_groups
 update treadle.item_group g set (id, tenant, type)=(select null::text, null::text, null::text)
-where exists (select 1 from treadle.item i where i.no = g.no)
+where g.no > :before::bigint and exists (select 1 from treadle.item i where i.no = g.no)
 
 -- :name no_types
 insert into treadle.lost_type (type, lost) values ('', treadle.clock()) on conflict (type) do update set lost = excluded.lost
