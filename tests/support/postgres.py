@@ -108,6 +108,15 @@ def _kill(server: psutil.Process) -> None:
         wait_until_ended(process)
 
 
+def signal_all(run: Path, number: signal.Signals) -> None:
+    """Send a signal to all processes of a server: SIGSTOP makes it hang, SIGCONT lets it go on."""
+    server = _running(run)
+    assert server is not None
+    for process in (server, *server.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
 def resume(run: Path) -> None:
     """Start a server that was halted on the same data."""
     _serve(programs_of(run) / "pg_ctl", _data(run), forgetful=False)

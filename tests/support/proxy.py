@@ -23,6 +23,8 @@ class Proxy:
         self.lost = 0
         self.connecting_takes = 0.0
         """Seconds until a new connection is forwarded."""
+        self.delay = 0.0
+        """Seconds that what a client sends waits."""
 
     @property
     def url(self) -> str:
@@ -67,7 +69,10 @@ class Proxy:
     async def _forward(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         await asyncio.sleep(self.connecting_takes)
         await self._forwards.wait()
-        server, forth = await asyncio.open_unix_connection(self._socket)
+        try:
+            server, forth = await asyncio.open_unix_connection(self._socket)
+        except OSError:  # it is down
+            return
         pumps = [
             asyncio.create_task(self._pump(client, forth)),
             asyncio.create_task(self._pump(server, back, answers=True)),
@@ -85,6 +90,8 @@ class Proxy:
         with suppress(OSError):
             while data := await source.read(1 << 16):
                 await self._forwards.wait()
+                if not answers and self.delay:
+                    await asyncio.sleep(self.delay)
                 if answers and self._lose and data.endswith(READY_FOR_QUERY):
                     self._lose -= 1
                     self.lost += 1
