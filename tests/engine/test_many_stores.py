@@ -11,13 +11,15 @@ import pytest
 
 from tests.support.databases import Prepared
 from tests.support.proxy import Proxy
-from treadle import Treadle, work
+from treadle import Client, Treadle, work
 from treadle.backend import missing_stores
 from treadle.backends.many import ManyStores
+from treadle.backends.many.workers import ManyHeartbeat
 from treadle.backends.memory import MemoryBackend
-from treadle.errors import PlacementError, StoreUnavailable
+from treadle.errors import PlacementError, StoreTooSlow, StoreUnavailable
 from treadle.handle import Handle
 from treadle.handler.context import Context
+from treadle.item import Heartbeat, HeartbeatReply
 from treadle.testing import WrappedBackend
 
 T = TypeVar("T")
@@ -270,3 +272,156 @@ async def test_one_of_two_servers(how: str, prepared: Prepared) -> None:
         finally:
             if how == "hangs":
                 await proxy.__aexit__(None, None, None)
+
+
+class Processes:
+    """A client and a worker over the same stores, as in two processes. Nobody polls."""
+
+    def __init__(self, *names: str) -> None:
+        self.stores = {name: MemoryBackend() for name in names}
+        self.fired: list[float] = []
+        fired = self.fired
+
+        @work(name="note")
+        async def note(what: str) -> str:
+            return what
+
+        @work(name="tick")
+        async def tick() -> None:
+            fired.append(time.monotonic())
+
+        self.note, self.tick = note, tick
+        self.client_links, self.worker_links = self._links(), self._links()
+        self.client = Client(ManyStores(self.client_links), work=[note], poll_interval=30)
+        self.worker = Treadle(
+            ManyStores(self.worker_links), work=[note, tick], poll_interval=30, drain=0, statistics=False
+        )
+
+    def _links(self) -> dict[str, Link]:
+        return {name: Link(store) for name, store in self.stores.items()}
+
+    def set(self, store: str, state: Literal["up", "down", "hangs"], delay: float = 0.0) -> None:
+        for links in (self.client_links, self.worker_links):
+            links[store].state, links[store].delay = state, delay
+
+    async def __aenter__(self) -> Processes:
+        for name in self.stores:
+            await self.client.place(name, name)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for name in self.stores:
+            self.set(name, "up")
+        await self.worker.stop(drain=0)
+        await self.client.close()
+
+
+@pytest.mark.parametrize(("away", "state"), [("eu", "down"), ("eu", "hangs"), ("us", "hangs")])
+async def test_wake_ups_need_no_other_store(
+    away: str, state: Literal["down", "hangs"], processes: None
+) -> None:
+    """Of items to claim, and of results. Also if home is away."""
+    well = "us" if away == "eu" else "eu"
+    async with Processes("eu", "us") as two:
+        await two.worker.start()
+        await (await two.client.tenant(well).enqueue(two.note("before"))).result(5)
+        two.set(away, state)
+        for n in range(5):
+            handle = await two.client.tenant(well).enqueue(two.note(f"{n}"))
+            assert await handle.result(5) == f"{n}"
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize(("away", "state"), [("us", "down"), ("eu", "hangs")])
+async def test_schedules_of_other_stores_fire(
+    away: str, state: Literal["down", "hangs"], processes: None
+) -> None:
+    """Also one that is new."""
+    well = "us" if away == "eu" else "eu"
+    async with Processes("eu", "us") as two:
+        await two.worker.start()
+        clients = two.worker.tenant(well), two.worker.tenant(away)
+        for client in clients:
+            client.schedule("old", every=0.2, run=two.tick)
+        await asyncio.sleep(0.5)
+        two.set(away, state)
+        two.fired.clear()
+        await asyncio.sleep(2)
+        assert len(two.fired) >= 5
+        clients[0].schedule("new", every=0.2, run=two.tick)
+        await asyncio.sleep(2)
+        assert any(state.name == f"{well}/new" for state in await two.stores[well].schedules())
+        two.set(away, "up")
+        await asyncio.sleep(1.5)
+        assert len(await two.worker.schedules.list()) == 3
+
+
+async def test_a_worker_starts_while_a_store_hangs(processes: None) -> None:
+    """And the items of other stores run."""
+    async with Processes("eu", "us") as two:
+        two.set("us", "hangs")
+        await asyncio.wait_for(two.worker.start(), 8)
+        handle = await two.client.tenant("eu").enqueue(two.note("x"))
+        assert await handle.result(5) == "x"
+
+
+async def test_results_of_a_slow_store_come_although_it_is_waited_for_briefly(processes: None) -> None:
+    async with Processes("eu", "us") as two:
+        two.client_links["us"].delay = 0.6
+        waiting = await two.client.tenant("eu").enqueue(two.tick())
+        handle = await two.client.tenant("us").enqueue(two.note("slow"))
+        result = asyncio.ensure_future(handle.result(8))
+        other = asyncio.ensure_future(waiting.result(8))
+        await asyncio.sleep(0.1)
+        await two.worker.start()
+        assert await result == "slow"
+        await other
+
+
+async def test_a_read_that_takes_too_long_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    """The store answers everything else."""
+
+    class Slow(Link):
+        async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+            if verb == "workers":
+                raise StoreTooSlow("it took too long")
+            return await super().around(verb, args, call)
+
+    async with Client(ManyStores({"eu": MemoryBackend(), "us": Slow(MemoryBackend())})) as client:
+        with missing_stores() as missing:
+            await client.workers()
+        assert missing == {"us"}
+        assert client.stores_away == ()
+        await client.tenant("us").list()
+    assert "unavailable" not in caplog.text
+
+
+class Line:
+    """A connection for heartbeats, over a network that may hang."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def open(self) -> None:
+        await self._link.now()
+
+    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
+        return await self._link.beat(beat)
+
+    async def close(self) -> None: ...
+
+
+async def test_heartbeats_of_another_thread_do_not_wait_for_a_store_that_hangs() -> None:
+    """It gets them again when it is back."""
+    links = {name: Link(MemoryBackend()) for name in ("eu", "us")}
+    connection = ManyHeartbeat([lambda link=link: Line(link) for link in links.values()])
+    beat = Heartbeat(worker="w", lease=3.0)
+    await connection.open()
+    await connection.beat(beat)
+    links["us"].state = "hangs"
+    await asyncio.wait_for(connection.beat(beat), 2)
+    links["us"].state = "up"
+    before = links["us"].calls
+    await connection.beat(beat)
+    assert links["us"].calls == before + 2  # connected, and beaten
+    await connection.close()

@@ -69,8 +69,8 @@ class ManyStores:
             places, views, orders, background, clock, wakeups.tell, self._beat_again
         )
         workers = self._workers = ManyWorkers(places, views, answers, background, clock, idle_leases)
-        writes, schedules = ManyWrites(places, views, claims), ManySchedules(places, views, claims)
-        reads, lists = ManyReads(places, answers), ManyLists(places)
+        writes, schedules = ManyWrites(places, views, claims), ManySchedules(places, answers, views, claims)
+        reads, lists = ManyReads(places, answers, wakeups.tell), ManyLists(places)
         records, limits = ManyRecords(places, answers, clock), ManyLimits(places, views)
         operations = ManyOperations(places, views, reads)
         self._transactions = ManyTransactions(places, views)
@@ -147,7 +147,7 @@ class ManyStores:
 
     async def close(self) -> None:
         await self._background.close()
-        self._wakeups.close()
+        await self._wakeups.close()
         for view in self._views.clear().values():
             for task in (*view.asking.values(), *view.beating.values()):
                 task.cancel()
@@ -162,7 +162,7 @@ class ManyStores:
             member.abandon()
 
     def heartbeat_connection(self) -> HeartbeatConnection:
-        return ManyHeartbeat([member.backend.heartbeat_connection() for member in self.places.members])
+        return ManyHeartbeat([member.backend.heartbeat_connection for member in self.places.members])
 
     def check_unopened(self, tx: object) -> None:
         for member in self.places.members:

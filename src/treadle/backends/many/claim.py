@@ -261,7 +261,7 @@ class ManyClaims:
     def taken(self, lease: Lease, member: Member) -> Lease:
         """A lease that a store has handed out, as it is known outside."""
         found = outer_lease(lease, member)
-        self._views.held.add(found.token)
+        self._views.leased(found.token, lease.tenant, member)
         return found
 
     async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from treadle.backend import Backend, store_name
 from treadle.base.timing import Clock
-from treadle.errors import StoreUnavailable
+from treadle.errors import StoreTooSlow, StoreUnavailable
 from treadle.retry import Retry
 from treadle.store.outage import StoreOutage
 
@@ -66,10 +66,12 @@ class Member:
         self.latency = before + WEIGHT * (seconds - before)
 
     async def open(self) -> None:
-        """Open it. Idempotent."""
+        """Open it. Idempotent. Those who come while it does not answer are refused with the first one."""
         async with self._opening:
             if self.is_open:
                 return
+            if self.is_away:
+                raise self.refusal()
             try:
                 await self.backend.open()
                 for call in self.on_open:
@@ -97,6 +99,9 @@ class Member:
             await self.open()
         try:
             answer = await getattr(self.backend, verb)(*args, **options)
+        except StoreTooSlow as error:  # it answers, but not this
+            error.store = self.name
+            raise
         except StoreUnavailable as error:
             self._failed(error)
             raise

@@ -19,14 +19,16 @@ import asyncio
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from treadle.backend import store_name
 from treadle.errors import BackendError, InputError, PlacementError, StoreUnavailable, WrongStore
 
 from .member import Member, number_of
+
+T = TypeVar("T")
 
 TENANT: Final = "treadle.stores"
 """Whose keys say where things are."""
@@ -37,6 +39,8 @@ FOR_EVER: Final = 100 * 366 * 86400.0
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 LONGEST: Final = 240
 """Bytes of a tenant's name up to which it stands in its key as it is."""
+OPENING: Final = 2.0
+"""Seconds to wait for a store to open after another one has."""
 MOST_KNOWN: Final = 100_000
 """Tenants whose places a process remembers."""
 MOST_TENANTS: Final = 10_000
@@ -147,17 +151,17 @@ class TenantPlaces:
         if not self._family:
             await self._find_home()
         await self.home.open()
-        answers = await asyncio.gather(
-            *(member.open() for member in self.members if member is not self.home), return_exceptions=True
-        )
-        for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, StoreUnavailable):
-                raise answer
+        opening = [asyncio.ensure_future(member.open()) for member in self.members if member is not self.home]
+        for task in await _within_patience(opening, OPENING):
+            if (error := task.exception()) is not None and not isinstance(error, StoreUnavailable):
+                raise error
 
     async def _find_home(self) -> None:
         """Ask the stores which of them is home. The first one is, if none of them knows."""
-        said = dict(zip(self.by_name, await asyncio.gather(*map(self._said, self.members)), strict=True))
-        homes = {name: record[2] for name, record in said.items() if record is not None}
+        asking = {asyncio.ensure_future(self._said(member)): member.name for member in self.members}
+        said = {asking[task]: task.result() for task in await _within_patience(asking, None)}
+        records = {name: record for name in self.by_name if (record := said.get(name)) is not None}
+        homes = {name: record[2] for name, record in records.items()}
         for name, home in homes.items():
             if home not in self.by_name:
                 raise WrongStore(
@@ -257,6 +261,20 @@ class TenantPlaces:
         self.members = [self.by_name[name] for name in known]
         for number, member in enumerate(self.members):
             member.number = number
+
+
+async def _within_patience(tasks: Collection[asyncio.Task[T]], first: float | None) -> set[asyncio.Task[T]]:
+    """Wait until all have ended, or one has, and the others take much longer. Returns those that have ended.
+    first: seconds to wait for the first one."""
+    if not tasks:
+        return set()
+    done, waiting = await asyncio.wait(tasks, timeout=first, return_when=asyncio.FIRST_COMPLETED)
+    if waiting:
+        more, waiting = await asyncio.wait(waiting, timeout=OPENING)
+        done |= more
+    for task in waiting:
+        task.cancel()
+    return done
 
 
 def _key(tenant: str) -> str:

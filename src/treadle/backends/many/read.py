@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from treadle.backend import note_missing
 from treadle.errors import StoreUnavailable
-from treadle.item import Chunk, Count, Ended, GroupState, ItemState, Recorded, Ref
+from treadle.item import Chunk, Count, Ended, GroupState, ItemState, Recorded, Ref, Wake
 from treadle.item_facts import KEPT_RELEASES, DeadMark, Explanation, LimitUse, Overview
 from treadle.records import Line, Related
 
@@ -24,7 +23,9 @@ from .merge import counts_of, limits_of, lines_of, marks_of, overview_of, worker
 from .places import TenantPlaces
 
 ENDED_PATIENCE: Final = 0.25
-"""Seconds that those who wait for items wait for one store while others have answered."""
+"""Seconds that those who wait for items wait for one store."""
+MOST_LATE: Final = 20
+"""Late answers that are kept."""
 
 
 def tagged(state: ItemState, member: Member) -> ItemState:
@@ -43,12 +44,19 @@ class Answers:
         """The answers of all stores, home first."""
         return [answer for _, answer in await self.by_store(verb, *args, **options)]
 
-    async def by_store(self, verb: str, *args: Any, **options: Any) -> list[tuple[Member, Any]]:
+    async def by_store(
+        self, verb: str, *args: Any, patience: float | None = None, **options: Any
+    ) -> list[tuple[Member, Any]]:
+        """patience: seconds to wait for each store."""
+
         async def one(member: Member) -> tuple[Member, Any, StoreUnavailable | None]:
             try:
-                return member, await member.call(verb, *args, **options), None
+                async with asyncio.timeout(patience):
+                    return member, await member.call(verb, *args, **options), None
             except StoreUnavailable as error:
                 return member, None, error
+            except TimeoutError:
+                return member, None, member.refusal()
 
         found: list[tuple[Member, Any]] = []
         for member, answer, error in await together([one(member) for member in self.places.members]):
@@ -78,9 +86,14 @@ def _queued_at(state: ItemState) -> float:
 
 
 class ManyReads:
-    def __init__(self, places: TenantPlaces, answers: Answers) -> None:
+    """tell: tells those who listen in this process."""
+
+    def __init__(self, places: TenantPlaces, answers: Answers, tell: Callable[[Wake], None]) -> None:
         self._places = places
         self._answers = answers
+        self._tell = tell
+        self._late: list[Ended] = []
+        """What was answered late."""
         self._asking: dict[int, asyncio.Task[Ended]] = {}
         """Questions for what has ended that were left behind, by the numbers of the stores."""
 
@@ -175,51 +188,66 @@ class ManyReads:
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
         """What is in a store that does not answer has not ended, as far as is known."""
-        parts: dict[int, tuple[Member, list[Ref], list[Ref]]] = {}
+        found_items: dict[Ref, ItemState] = {}
+        found_groups: dict[Ref, GroupState] = {}
         missing: set[Ref] = set()
+        late, self._late = self._late, []
+        for answer in late:
+            found_items.update({ref: answer.items[ref] for ref in items if ref in answer.items})
+            found_groups.update({ref: answer.groups[ref] for ref in groups if ref in answer.groups})
+            missing |= answer.missing.intersection((*items, *groups))
+        known = {*found_items, *found_groups, *missing}
+        parts: dict[int, tuple[Member, list[Ref], list[Ref]]] = {}
         for refs, are_groups in ((items, False), (groups, True)):
             for ref in refs:
+                if ref in known:
+                    continue
                 member = await self._places.find(ref[0])
                 if member is None:
                     missing.add(ref)
                     continue
                 _, some_items, some_groups = parts.setdefault(member.number, (member, [], []))
                 (some_groups if are_groups else some_items).append(ref)
-        answers = await self._ended(list(parts.values()))
-        found_items: dict[Ref, ItemState] = {}
-        found_groups: dict[Ref, GroupState] = {}
-        for answer in answers:
+        for answer in await self._ended(list(parts.values())) if parts else ():
             found_items.update(answer.items)
             found_groups.update(answer.groups)
             missing |= answer.missing
         return Ended(found_items, found_groups, frozenset(missing))
 
     async def _ended(self, parts: Sequence[tuple[Member, list[Ref], list[Ref]]]) -> list[Ended]:
-        if len(parts) == 1:
-            member, items, groups = parts[0]
-            return [await member.call("ended", items, groups)]
+        if len(self._places.members) == 1:
+            return [await member.call("ended", items, groups) for member, items, groups in parts]
         tasks: list[asyncio.Task[Ended]] = []
         for member, items, groups in parts:
             if member.number not in self._asking:
                 task: asyncio.Task[Ended] = asyncio.ensure_future(member.call("ended", items, groups))
                 self._asking[member.number] = task
-                task.add_done_callback(partial(self._over, member.number))
                 tasks.append(task)
         if not tasks:
             await asyncio.sleep(ENDED_PATIENCE)
             return []
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        done, _ = await asyncio.wait(tasks, timeout=ENDED_PATIENCE)
+        done, late = await asyncio.wait(tasks, timeout=ENDED_PATIENCE)
+        for number in [number for number, task in self._asking.items() if task in done]:
+            del self._asking[number]
+        for task in late:
+            task.add_done_callback(self._came_late)
         errors = [error for task in done if (error := task.exception()) is not None]
         for error in errors:
             if not isinstance(error, StoreUnavailable) or len(errors) == len(tasks):
                 raise error
         return [task.result() for task in done if task.exception() is None]
 
-    def _over(self, number: int, task: asyncio.Task[Ended]) -> None:
-        self._asking.pop(number, None)
-        if not task.cancelled():
-            task.exception()  # the store is asked again
+    def _came_late(self, task: asyncio.Task[Ended]) -> None:
+        """Keep an answer for the next question, and let it be asked."""
+        self._asking = {number: each for number, each in self._asking.items() if each is not task}
+        if task.cancelled() or task.exception() is not None:
+            return  # the store is asked again
+        answer = task.result()
+        self._late = [*self._late, answer][-MOST_LATE:]
+        if refs := (*answer.items, *answer.missing):
+            self._tell(Wake(items=refs, groups=tuple(answer.groups)))
+        elif answer.groups:
+            self._tell(Wake(groups=tuple(answer.groups)))
 
     # -- for operators ---------------------------------------------------------------------------------
 

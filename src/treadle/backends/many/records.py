@@ -4,7 +4,7 @@ are."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -20,6 +20,8 @@ from .member import Member
 from .places import TenantPlaces
 from .read import Answers
 
+SOON: Final = 0.25
+"""Seconds to wait for home's clock before another store is asked."""
 PATIENCE: Final = 5.0
 """Seconds to wait for each store to say how it stands."""
 
@@ -69,15 +71,22 @@ class ManyRecords:
         return sorted((run for part in parts for run in part), key=lambda run: run.name)
 
     async def now(self) -> float:
-        """Home's clock. If home does not answer: that of another store, which should show the same."""
-        error: StoreUnavailable | None = None
-        for member in self._places.members:
-            try:
-                now: float = await member.call("now")
-            except StoreUnavailable as failed:
+        """Home's clock. If home does not answer soon: that of another store, which should show the same."""
+        members = sorted(self._places.members, key=lambda member: member is not self._places.home)
+        tasks: set[asyncio.Task[float]] = set()
+        error: BaseException | None = None
+        while tasks or members:
+            if members:
+                tasks.add(asyncio.ensure_future(members.pop(0).call("now")))
+            patience = SOON if members else None
+            done, tasks = await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if (failed := task.exception()) is None:
+                    _leave(tasks)
+                    return task.result()
+                if not isinstance(failed, StoreUnavailable):
+                    raise failed
                 error = error or failed
-            else:
-                return now
         raise error or self._places.home.refusal()
 
     async def stores(self) -> Sequence[StoreState]:
@@ -117,3 +126,9 @@ class ManyRecords:
 
 def _with_skew(state: StoreState, ahead: float | None, home: float | None) -> StoreState:
     return state if ahead is None or home is None else replace(state, skew=ahead - home)
+
+
+def _leave(tasks: Iterable[asyncio.Task[float]]) -> None:
+    """No one waits for these."""
+    for task in tasks:
+        task.cancel()

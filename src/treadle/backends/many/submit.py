@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from treadle.backend import all_stores
 from treadle.errors import PlacementError
 from treadle.item import (
     Fire,
@@ -23,14 +24,17 @@ from treadle.item import (
 )
 
 from .claim import ManyClaims, inner_lease
-from .member import Member, in_parts, together
+from .member import Member, in_parts
 from .merge import effects_of
 from .places import TenantPlaces
+from .read import Answers
 from .transactions import place_of_submission, within
 from .view import Views
 
 Answer = tuple[Submitted, ...] | Rejected
 
+PATIENCE: Final = 1.0
+"""Seconds to wait for the schedules of each store: they are few, and others are due meanwhile."""
 FORGED: Final = Outcome(verb="stale", loss="not_found")
 """The answer for a lease with the tenant of another one."""
 
@@ -115,8 +119,9 @@ class ManySchedules:
     """A schedule is in the store of the tenant whose items it submits, so that it fires in one step. One
     that names no tenant is at home."""
 
-    def __init__(self, places: TenantPlaces, views: Views, claims: ManyClaims) -> None:
+    def __init__(self, places: TenantPlaces, answers: Answers, views: Views, claims: ManyClaims) -> None:
         self._places = places
+        self._answers = answers
         self._views = views
         self._claims = claims
         self._known: dict[str, Member] = {}
@@ -133,16 +138,11 @@ class ManySchedules:
         return stored
 
     async def schedules(self) -> Sequence[Schedule]:
-        """All of them. Who keeps schedules in step must not think that those of a store that does not answer
-        were removed: it raises."""
-
-        async def one(member: Member) -> list[Schedule]:
-            rows: Sequence[Schedule] = await member.call("schedules")
+        found: list[Schedule] = []
+        for member, rows in await self._answers.by_store("schedules", patience=PATIENCE):
             self._known.update((row.name, member) for row in rows)
-            return list(rows)
-
-        parts = await together([one(member) for member in self._places.members])
-        return sorted((row for part in parts for row in part), key=lambda row: row.name)
+            found += rows
+        return sorted(found, key=lambda row: row.name)
 
     async def drop_schedule(self, name: str, *, note: object = None) -> bool:
         """Where it is. If no store has it, all of them note that it was removed."""
@@ -186,5 +186,7 @@ class ManySchedules:
         return self._known.get(name) or await self._find(name) or self._places.home
 
     async def _find(self, name: str) -> Member | None:
-        await self.schedules()
+        """A store that does not answer may have it."""
+        with all_stores():
+            await self.schedules()
         return self._known.get(name)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from treadle.item import Claim, Demand, Heartbeat, HeartbeatReply, Lease, SharedRoom
 
 from .member import Member
-from .places import TenantPlaces
+from .places import MOST_KNOWN, TenantPlaces
 
 
 class Room:
@@ -110,6 +110,7 @@ class Views:
     def __init__(self, places: TenantPlaces) -> None:
         self._places = places
         self._views: dict[str, WorkerView] = {}
+        self._leased: dict[str, Member] = {}
         self.written: set[int] = set()
         """Stores in which this process wrote something since it has sent a wake-up."""
         self.held: set[int] = set()
@@ -120,6 +121,18 @@ class Views:
         if view is None:
             view = self._views[worker] = WorkerView(len(self._places.members))
         return view
+
+    def leased(self, token: int, tenant: str, member: Member) -> None:
+        """A store has handed out an item of a tenant."""
+        self.held.add(token)
+        if len(self._leased) >= MOST_KNOWN:
+            self._leased.clear()
+        self._leased[tenant] = member
+
+    def probably(self, tenant: str) -> Member:
+        """Where a tenant is: known, or by a lease of it. Home, if neither is."""
+        found = self._places.known(tenant)
+        return self._leased.get(tenant, self._places.home) if found is None else found
 
     def heat(self, members: Sequence[int] | None = None, *, here: bool = True) -> None:
         """These stores may have something to claim. None: all may. here: since this process wrote there."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from treadle.backend import HeartbeatConnection
 from treadle.base.timing import Clock
-from treadle.errors import StoreUnavailable
+from treadle.errors import BackendError, StoreUnavailable
 from treadle.item import AuditNote, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 
 from .claim import PATIENCE, Background, inner_lease
@@ -216,23 +217,44 @@ def _remember(view: WorkerView, beat: Heartbeat) -> None:
 
 
 class ManyHeartbeat:
-    """Beats in every store, from another thread. One that does not answer does not stop the others."""
+    """Beats in every store, from another thread. One that does not answer does not stop the others: it is
+    connected to again with the next heartbeat."""
 
-    def __init__(self, connections: Sequence[HeartbeatConnection]) -> None:
-        self._connections = connections
-        self._open: list[HeartbeatConnection] = []
+    def __init__(self, connects: Sequence[Callable[[], HeartbeatConnection]]) -> None:
+        self._connects = connects
+        self._open: dict[int, HeartbeatConnection] = {}
 
     async def open(self) -> None:
-        answers = await asyncio.gather(*(each.open() for each in self._connections), return_exceptions=True)
-        self._open = [each for each, answer in zip(self._connections, answers, strict=True) if answer is None]
-        _first_answer(answers)
+        """Each is opened with its first heartbeat."""
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        answers = await asyncio.gather(*(each.beat(beat) for each in self._open), return_exceptions=True)
-        return _first_answer(answers)
+        calls = (self._beat(number, beat) for number in range(len(self._connects)))
+        return _first_answer(await asyncio.gather(*calls, return_exceptions=True))
+
+    async def _beat(self, number: int, beat: Heartbeat) -> HeartbeatReply:
+        connection = self._open.pop(number, None)
+        try:
+            async with asyncio.timeout(max(PATIENCE, beat.lease / 10)):
+                if connection is None:
+                    connection = self._connects[number]()
+                    await connection.open()
+                reply = await connection.beat(beat)
+        except BaseException:
+            if connection is not None:
+                await _close(connection)
+            raise
+        self._open[number] = connection
+        return reply
 
     async def close(self) -> None:
-        await asyncio.gather(*(each.close() for each in self._open), return_exceptions=True)
+        await asyncio.gather(*map(_close, self._open.values()))
+        self._open.clear()
+
+
+async def _close(connection: HeartbeatConnection) -> None:
+    with suppress(BackendError, TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            await connection.close()
 
 
 def _first_answer(answers: Sequence[T | BaseException]) -> T:

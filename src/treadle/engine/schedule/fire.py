@@ -27,7 +27,7 @@ from treadle.engine.submit.build_children import with_traces
 from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.tasks import finish
 from treadle.engine.timers import StoreClock
-from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
+from treadle.item import Fire, Item, Rejected, Submitted
 from treadle.logs.lines import INFO, error_text, log_line
 from treadle.store.rules.submission import may_change, rejection_error
 from treadle.submit_middleware import NewItem, SubmitMiddleware, options_of, submit_through
@@ -73,7 +73,7 @@ class OccurrenceFirer:
 
     async def _prepare(self, entry: ScheduleEntry) -> Fire | None:
         recurrence, at = entry.recurrence, entry.next_at
-        if at is None or not await self._claim(recurrence.name, at):
+        if at is None or not await self._claim(recurrence, at):
             return None
         lateness, until = entry.lateness(at, self._store_clock.now(), self.tolerance)
         next_at, fires = decide(recurrence.timing, at, until, lateness, recurrence.catch_up)
@@ -85,11 +85,11 @@ class OccurrenceFirer:
         entry.span = built.span
         return Fire(name=recurrence.name, at=at, next_at=next_at, items=built.items, error=built.error)
 
-    async def _claim(self, name: str, at: float) -> bool:
+    async def _claim(self, recurrence: Recurrence, at: float) -> bool:
         # A digest: the name alone may be as long as a key can be.
-        digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+        digest = hashlib.sha256(recurrence.name.encode()).hexdigest()[:32]
         key = f"treadle:schedule:{digest}:{at!r}"
-        return await self._backend.claim_key(key, self._owner, self._lease, tenant=DEFAULT_TENANT)
+        return await self._backend.claim_key(key, self._owner, self._lease, tenant=recurrence.tenant)
 
     async def _commit(self, entry: ScheduleEntry, fire: Fire) -> bool:
         try:

@@ -18,12 +18,12 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from treadle.backend import Backend
+from treadle.backend import Backend, missing_stores
 from treadle.engine.hooks import Hooks
 from treadle.engine.settings import Settings
 from treadle.engine.tasks import Tasks
 from treadle.engine.timers import StoreClock, first_of
-from treadle.errors import BackendError
+from treadle.errors import BackendError, StoreUnavailable
 from treadle.item import AuditNote, Fire, Schedule
 from treadle.logs.lines import WARNING, log_line
 from treadle.retry import STORE_BACKOFF
@@ -306,12 +306,27 @@ class ScheduleSync:
         await self._store_clock.refresh()
         self.request(after=self._interval)
         before = {name: entry.stored for name, entry in self.entries.items()}
-        rows = {row.name: row for row in await self._backend.schedules()}
+        with missing_stores() as missing:
+            rows = {row.name: row for row in await self._backend.schedules()}
+        away: StoreUnavailable | None = None
         for name, stored in before.items():
-            entry = self.entries.get(name)
-            # An entry that has fired meanwhile is newer than the row.
-            if entry is not None and entry.stored is stored:
-                await self._sync_entry(entry, rows.get(name))
+            entry, row = self.entries.get(name), rows.get(name)
+            # An entry that has fired meanwhile is newer than the row. One that was stored in a store that
+            # does not answer was not removed.
+            if (
+                entry is None
+                or entry.stored is not stored
+                or (missing and row is None and stored is not None)
+            ):
+                continue
+            try:
+                await self._sync_entry(entry, row)
+            except StoreUnavailable as error:
+                if not error.store:
+                    raise
+                away = error  # one of several: the others go on
+        if away is not None:
+            raise away
 
     async def _sync_entry(self, entry: ScheduleEntry, row: Schedule | None) -> None:
         if entry.waiting_since is None:
