@@ -56,7 +56,7 @@ class Budget:
     @contextmanager
     def measured(self, item: pytest.Item) -> Iterator[None]:
         began, worked, waited = time.monotonic(), time.process_time(), _waits()
-        free = _free_time()
+        free = _free_time() if self._is_alone else 0.0
         yield
         seconds = max(
             time.monotonic() - began - _sum_of_growth(waited, _waits()),
