@@ -1,7 +1,7 @@
 """Random calls of every verb of a backend, in any order; then everything is ended and pruned."""
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -47,7 +47,14 @@ SIGNALS = ("go", "stop")
 
 
 class RandomCalls:
-    def __init__(self, seed: int, backend: Any, advance: Callable[[float], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        backend: Any,
+        advance: Callable[[float], Awaitable[None]],
+        tenants: Sequence[str] = TENANTS,
+    ) -> None:
+        self.tenants = tenants
         self.random = random.Random(seed)
         self.backend = backend
         self.advance = advance
@@ -93,8 +100,8 @@ class RandomCalls:
             await self.backend.remove_worker(worker)
         while await self._end_claimed():
             await self.advance(3600)
-        await self.backend.cancel([state.id for state in await self._open_items()])
-        for tenant in TENANTS:
+        for tenant in self.tenants:
+            await self.backend.cancel([state.id for state in await self._open_items(tenant)], tenant=tenant)
             dead = await self.backend.list(Filter(status=("dead",), tenant=tenant), limit=1000)
             await self.backend.delete([state.group_id for state in dead.items], tenant=tenant, cascade=False)
         await self.advance(1e9)
@@ -113,12 +120,9 @@ class RandomCalls:
         await self.backend.settle(ends)
         return bool(ends) or (claimed.next_due is not None and claimed.next_due < 1e9)  # or suspended
 
-    async def _open_items(self) -> list[Any]:
-        found: list[Any] = []
-        for tenant in TENANTS:
-            where = Filter(status=("blocked", "scheduled", "ready", "running"), tenant=tenant)
-            found += (await self.backend.list(where, limit=1000)).items
-        return found
+    async def _open_items(self, tenant: str) -> Sequence[Any]:
+        where = Filter(status=("blocked", "scheduled", "ready", "running"), tenant=tenant)
+        return (await self.backend.list(where, limit=1000)).items
 
     # -- random values -----------------------------------------------------------------------------------
 
@@ -130,7 +134,7 @@ class RandomCalls:
             "id": f"i{self.count}",
             "type": self.random.choice(TYPES),
             "input": b"",
-            "tenant": self.random.choice(TENANTS),
+            "tenant": self.random.choice(self.tenants),
             "queue": self.random.choice(QUEUES),
             "lane": self.random.choice(LANES),
             "priority": self.random.choice((0, 0, 0, 5, -5)),
@@ -170,7 +174,7 @@ class RandomCalls:
         return [self.some_id() for _ in range(self.random.randint(1, 4))]
 
     def tenant(self) -> str | None:
-        return self.random.choice((None, *TENANTS))
+        return self.random.choice((None, *self.tenants))
 
     # -- verbs -------------------------------------------------------------------------------------------
 
@@ -192,7 +196,7 @@ class RandomCalls:
             limit=self.random.randint(0, 6),
             types=None if rare() < 0.3 else {type: self.random.randint(0, 3) for type in some},
             queues=None if rare() < 0.6 else (self.random.choice(QUEUES),),
-            tenants=None if rare() < 0.6 else (self.random.choice(TENANTS),),
+            tenants=None if rare() < 0.6 else (self.random.choice(self.tenants),),
             avoid=self.avoided() if rare() < 0.5 else {},
             unknown_grace=50.0 if rare() < 0.3 else None,
             buffered=frozenset(self.random.sample(TYPES, 1)) if rare() < 0.3 else frozenset(),
@@ -201,7 +205,7 @@ class RandomCalls:
         self.leases += (await self.backend.claim(demand)).leases
 
     def avoided(self) -> dict[str, frozenset[AvoidedLane]]:
-        lanes: list[AvoidedLane] = [("acme", "left"), (self.random.choice(TENANTS), None), ("acme", "")]
+        lanes: list[AvoidedLane] = [("acme", "left"), (self.random.choice(self.tenants), None), ("acme", "")]
         return {type: frozenset({self.random.choice(lanes)}) for type in self.random.sample(TYPES, 2)}
 
     async def settle(self) -> None:
@@ -294,7 +298,7 @@ class RandomCalls:
         await self.backend.return_permits([PermitRequest(limits[:1], 1)], worker=worker)
         kept = [PermitRequest(limits[:1], 1)] if len(self.leases) % 2 else []
         await self.backend.keep_permits(kept, len(self.leases) % 3, worker=worker)
-        await self.backend.claim_key(self.some_id(), worker, 10, tenant="acme")
+        await self.backend.claim_key(self.some_id(), worker, 10, tenant=self.tenants[-1])
 
     async def begin(self) -> None:
         await self.backend.begin(self.leases[: self.random.randint(1, 4)])

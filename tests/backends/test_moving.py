@@ -126,6 +126,52 @@ async def test_the_records_of_a_used_store_are_the_same_in_another_kind(
         assert await target.backend.counts(ended=True) == []
 
 
+@pytest.mark.parametrize(("old", "new"), [pair for pair in PAIRS if pair[1] != "redis"])
+async def test_a_tenant_comes_in_beside_the_work_of_another(
+    old: str, new: str, places: dict[str, Any]
+) -> None:
+    """After random calls in both stores, and random calls go on."""
+    async with subject(old, places[old]) as source, subject(new, places[new]) as target:
+        passed = {"source": 0.0, "target": 0.0}
+
+        async def advance(seconds: float) -> None:
+            passed["source"] += seconds
+            await source.advance(seconds)
+
+        async def advance_target(seconds: float) -> None:
+            passed["target"] += seconds
+            await target.advance(seconds)
+
+        calls = RandomCalls(PAIRS.index((old, new)), source.backend, advance)
+        others = RandomCalls(100, target.backend, advance_target, ("default",))
+        for _ in range(250):
+            await calls.step()
+            await others.step()
+        before = tally(await records(target.backend, tenant="default"))
+        found = await records(source.backend, tenant="acme")
+        async with target.backend.import_("m", tenant="acme") as filled:
+            for first in range(0, len(found), 100):
+                await filled.write([portable.encode(one) for one in found[first : first + 100]])
+            await filled.finish()
+        assert tally(await records(target.backend, tenant="default")).checksum == before.checksum
+        there = {
+            one.id: one
+            for one in await records(target.backend, tenant="acme")
+            if isinstance(one, PortableItem)
+        }
+        were = {one.id: one for one in found if isinstance(one, PortableItem)}
+        assert {*there} == {*were}
+        for id, one in there.items():
+            one.number, one.group, one.place = were[id].number, were[id].group, were[id].place
+            assert one == were[id]
+        await target.advance(max(0.0, passed["source"] - passed["target"]))
+        others.tenants, others.count = calls.tenants, max(calls.count, others.count)
+        for _ in range(100):
+            await others.step()
+        await others.finish()
+        assert await target.backend.counts(ended=True) == []
+
+
 # ------------------------------------------------------------------------------------------------ promoting
 
 
