@@ -118,7 +118,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from treadle.errors import BackendError, StoreUnavailable, UnsupportedError
 from treadle.item import (
@@ -1118,6 +1118,10 @@ def carries_results(backend: object) -> bool:
     return bool(getattr(backend, "carries_results", False))
 
 
+By: TypeAlias = Literal["tenant", "root"]
+"""What is whole in one of several stores."""
+
+
 @runtime_checkable
 class Placed(Protocol):
     """A backend over several stores. Optional."""
@@ -1127,8 +1131,13 @@ class Placed(Protocol):
         """The names of the stores that did not answer the last call."""
         ...
 
-    def place_of(self, tenant: str) -> int | None:
-        """The number of the store that has a tenant. None: not known here yet."""
+    @property
+    def by_root(self) -> bool:
+        """Whether the id of an item says where it is, and not its tenant: see `treadle.base.ids`."""
+        ...
+
+    def place_of(self, tenant: str, id: str) -> int | None:
+        """The number of the store that has an item of a tenant. None: not known here yet."""
         ...
 
     def place_of_token(self, token: int) -> int:
@@ -1203,6 +1212,7 @@ __all__ = [
     "CAPABILITIES",
     "Addressed",
     "Backend",
+    "By",
     "ChecksUnopened",
     "Inspected",
     "Lease",

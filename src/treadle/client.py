@@ -7,12 +7,12 @@ import os
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Final, cast, overload
 
 from msgspec.structs import replace
 from typing_extensions import TypedDict, TypeVar, Unpack
 
-from treadle.backend import Backend, store_name
+from treadle.backend import Backend, By, store_name
 from treadle.base.callables import check_callable, check_list, check_plain
 from treadle.base.ids import IdGenerator, check_id, check_name, check_names, checked_generator
 from treadle.base.timing import Clock, Duration, Instant, seconds
@@ -203,7 +203,9 @@ class Client(Operator):
         work = work_of(self._core.registry, work, input, *more)
         checked: dict[str, Any] = {}
         if options:
-            work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
+            work, checked = named(
+                work, check_options(options, "enqueue", ENQUEUE_OPTIONS), keep=self._core.by_root
+            )
         return EnqueueCall(self._core, self._submits_to, work, checked, self._note)
 
     async def enqueue_many(
@@ -469,8 +471,9 @@ class ClientSettings(TypedDict, total=False):
     """Traces: `treadle.contrib.otel.OpenTelemetry()`."""
     registry: Any
     """A prometheus-client registry to export metrics on."""
-    by: Literal["tenant"]
-    """With several stores, `{"eu": url, "us": url}`: what says where an item is. There is one way so far."""
+    by: By
+    """With several stores, `{"eu": url, "us": url}`: what is whole in one store, each `tenant` or each
+    `root` with all that follows from it."""
     prefix: str
     notify: bool | str | PubSub | None
     """What wakes other processes: True for the store itself, a URL (redis://, nats://) or a `PubSub` of
@@ -562,11 +565,11 @@ def build_core(backend: str | Backend | Stores, given: ClientSettings, others: I
     if "mask" in values:
         values["mask"] = check_mask(values["mask"])
     values["release"] = _check_release(values.get("release"))
-    check_backend(backend, values.pop("by", None))
+    check_backend(backend, by := values.pop("by", None))
     settings = Settings(**values)
     metrics = Metrics(now=settings.clock.now, registry=registry)
     if isinstance(backend, str | Mapping):
-        backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
+        backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock, by=by or "tenant")
     elif not isinstance(notify, bool) and notify is not None:
         raise InputError("notify= belongs to a URL: give it to the backend itself", parameters=("notify",))
     core = Core(

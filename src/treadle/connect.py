@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import parse_qsl, quote, urlencode
 
-from treadle.backend import Backend
+from treadle.backend import Backend, By
 from treadle.base.timing import Clock
 from treadle.errors import InputError
 from treadle.logs.masking import masked
@@ -20,7 +20,14 @@ Stores: TypeAlias = Mapping[str, str | Backend]
 """Several stores by name. The first is home."""
 
 
-def connect(url: str | Stores, *, prefix: str = "treadle", notify: Any = True, clock: Clock) -> Backend:
+def connect(
+    url: str | Stores,
+    *,
+    prefix: str = "treadle",
+    notify: Any = True,
+    clock: Clock,
+    by: By = "tenant",
+) -> Backend:
     """Return the backend that a URL names, or the one over several. It is not opened.
 
     memory://                          a new store in this process
@@ -36,7 +43,7 @@ def connect(url: str | Stores, *, prefix: str = "treadle", notify: Any = True, c
     that carries them. False or None: a server sends none.
     """
     if not isinstance(url, str):
-        return _several(url, prefix, notify, clock)
+        return _several(url, prefix, notify, clock, by)
     url = _without_driver(url)
     scheme, _, rest = url.partition(":")
     if scheme.lower() not in ("postgresql", "postgres") and not isinstance(notify, bool | None):
@@ -69,7 +76,7 @@ def connect(url: str | Stores, *, prefix: str = "treadle", notify: Any = True, c
             raise InputError(f"{masked(url)!r} is not a backend URL: {hint}", parameters=("backend",))
 
 
-def _several(stores: Stores, prefix: str, notify: Any, clock: Clock) -> Backend:
+def _several(stores: Stores, prefix: str, notify: Any, clock: Clock, by: By) -> Backend:
     from treadle.backends.many import ManyStores  # few programs need it
 
     if any(isinstance(each, ManyStores) for each in stores.values()):
@@ -79,6 +86,7 @@ def _several(stores: Stores, prefix: str, notify: Any, clock: Clock) -> Backend:
             name: connect(each, prefix=prefix, notify=notify, clock=clock) if isinstance(each, str) else each
             for name, each in stores.items()
         },
+        by=by,
         clock=clock,
     )
 
@@ -121,8 +129,8 @@ def _suggested(scheme: str, rest: str) -> str:
 def check_backend(given: object, by: object = None) -> None:
     """Raise InputError for what is neither a URL nor a backend, nor several of them. by: what says where an
     item is."""
-    if by not in (None, "tenant"):
-        raise InputError.of("by", by, "must be 'tenant'")
+    if by not in (None, "tenant", "root"):
+        raise InputError.of("by", by, "must be 'tenant' or 'root'")
     if isinstance(given, Mapping):
         for each in cast("Mapping[object, object]", given).values():
             check_backend(each)

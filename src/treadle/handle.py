@@ -235,7 +235,7 @@ class EnqueueCall(Generic[S_co, G_co]):
                 core, self._tenant, (self._work,), self._options, awaited=True, note=self._note
             )
             value: S_co
-            if answer.existing:
+            if answer.existing or answer.id != ref[1]:  # by root it may get another id than its Work had
                 self._id = answer.id
                 value = await submitted_handle(core, self._tenant, answer).result()
                 return value
@@ -266,7 +266,7 @@ class EnqueueCall(Generic[S_co, G_co]):
                 core, self._tenant, (self._work,), self._options, awaited=True, note=self._note
             )
             value: G_co
-            if answer.existing:
+            if answer.existing or answer.id != ref[1]:
                 self._id = answer.id
                 value = await submitted_handle(core, self._tenant, answer).group(partial=partial)
                 return value

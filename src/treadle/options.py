@@ -125,6 +125,9 @@ class Options(NextOptions, total=False):
 class EnqueueOptions(Options, total=False):
     """Options of one item in `enqueue`."""
 
+    place: str | None
+    """Over several stores by root: what has the same place is in one store, and can wait for each other.
+    Keys are then unique in that place. Else it changes nothing."""
     id: str | None
     """The id of the item. `DuplicateIdError` if an item has it. Not for `enqueue_many`."""
     tx: Any
@@ -369,7 +372,7 @@ QUEUE_OPTIONS: Final[Mapping[str, Check]] = {
     "when": lambda when, _: check_when(when, 0),
 }
 
-ENQUEUE_MANY_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": check_tx}
+ENQUEUE_MANY_OPTIONS: Final[Mapping[str, Check]] = {**QUEUE_OPTIONS, "tx": check_tx, "place": check_name}
 ENQUEUE_OPTIONS: Final[Mapping[str, Check]] = {
     **ENQUEUE_MANY_OPTIONS,
     "id": lambda value, name: check_id(value, field=name),

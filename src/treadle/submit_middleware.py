@@ -64,7 +64,7 @@ class NewItem:
         return f"<NewItem {self.type} {self.id}>"
 
 
-_OTHERS = frozenset(("headers", "id", "tx"))
+_OTHERS = frozenset(("headers", "id", "place", "tx"))
 _CHECKS: Mapping[str, Check] = {name: QUEUE_OPTIONS[name] for name in QUEUE_OPTIONS if name not in _OTHERS}
 
 

@@ -368,7 +368,11 @@ class SyncClient(SyncOperator):
         """Submit work. The item is durable when this returns."""
         work = work_of(core_of(self._client).registry, work, input, *more)
         if self._is_callers(options.get("tx")):
-            work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
+            work, checked = named(
+                work,
+                check_options(options, "enqueue", ENQUEUE_OPTIONS),
+                keep=core_of(self._client).by_root,
+            )
             return self._enqueue_within([work], checked)[0]
 
         async def enqueue() -> Handle[Any, Any]:

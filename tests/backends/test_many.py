@@ -364,7 +364,7 @@ async def test_a_tenant_without_a_place_has_nothing() -> None:
         assert await many.get(["x"], tenant="acme") == [None]
         assert (await many.list(Filter(tenant="acme"))).items == ()
         assert (await many.ended([("acme", "x")], [])).missing == {("acme", "x")}
-        assert many.place_of("acme") is None
+        assert many.place_of("acme", "x") is None
 
 
 async def test_a_long_name_of_a_tenant_has_a_place() -> None:

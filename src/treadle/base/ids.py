@@ -7,6 +7,10 @@ treadle.base.ids import generate_id" "generate_id()"`). The generator is not cry
 secrets, and tenants provide isolation.
 
 Storage treats ids as opaque text, so a user's generator may make any `[A-Za-z0-9_.:-]{1,128}`.
+
+Over several stores by root an id says where its item is: in one of `SLOTS` slots. An id of 32 hex digits has
+it in the last three, any other id in a hash. So an id is enough to find the store. An item and
+all that follows from it have the same slot.
 """
 
 from __future__ import annotations
@@ -16,8 +20,10 @@ import random as random_module
 import re
 import time
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterable
-from typing import TypeAlias, cast
+from contextvars import ContextVar
+from typing import Final, TypeAlias, cast
 
 from treadle.errors import InputError
 
@@ -35,6 +41,13 @@ _JOINERS = "\u200c\u200d"
 """Format characters that words of some languages, and emoji, are written with."""
 _RANDOM_BITS = 76
 
+SLOTS: Final = 4096
+"""Three hex digits."""
+BESIDE: Final[ContextVar[str | None]] = ContextVar("treadle_beside", default=None)
+"""The id whose slot new ids get, in a handler over several stores by root."""
+_MADE = re.compile(r"[0-9a-f]{32}")
+_SLOT_DIGITS = 3
+
 
 def set_id_generator(generator: IdGenerator | None) -> None:
     """Let `generator` make the ids of new Works in this process. None restores the default."""
@@ -44,7 +57,23 @@ def set_id_generator(generator: IdGenerator | None) -> None:
 
 def generate_id() -> str:
     """Make a new id, with the user's generator if one is set."""
-    return current()
+    beside = BESIDE.get()
+    return current() if beside is None else in_slot(current(), slot_of(beside))
+
+
+def slot_of(id: str) -> int:
+    """The slot that an id says."""
+    return int(id[-_SLOT_DIGITS:], 16) if _MADE.fullmatch(id) else slot_of_text(id)
+
+
+def slot_of_text(*texts: str) -> int:
+    """The slot of something that has these names."""
+    return zlib.crc32("\0".join(texts).encode()) % SLOTS
+
+
+def in_slot(id: str, slot: int) -> str:
+    """A new id in this slot. An id that was not made as the default generator makes it stays as it is."""
+    return f"{id[:-_SLOT_DIGITS]}{slot:0{_SLOT_DIGITS}x}" if _MADE.fullmatch(id) else id
 
 
 def checked_generator(generator: IdGenerator) -> IdGenerator:

@@ -111,6 +111,11 @@ def is_limit_of_all(name: str) -> bool:
     return _scope(name)[0] == _SCOPES[None]
 
 
+def is_limit_of_lanes(name: str) -> bool:
+    """Whether items of several lanes share the limit of this name."""
+    return _scope(name)[0] in (_SCOPES[None], _SCOPES["tenant"])
+
+
 def is_limit_of_tenant(name: str, tenant: str) -> bool:
     """Whether the limit of this name belongs to a tenant, or to a lane of it."""
     start, sharers = _scope(name)

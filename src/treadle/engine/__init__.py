@@ -19,6 +19,7 @@
 | | declared_limits | the fleet-wide limits that the code in this process has |
 | submit | enqueue | build items, submit them, announce those that were stored |
 | | build_item | a Work and its checked options become an Item |
+| | place_roots | over several stores by root: ids that say where items are |
 | | build_children | children of an item, what they inherit, its compensation |
 | | submitter | items of many callers become one write |
 | run | runtime | the parts of one running worker, put together |

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from treadle.backend import Backend, ChecksUnopened, is_in_memory, store_name
+from treadle.backend import Backend, ChecksUnopened, is_in_memory, placed, store_name
+from treadle.base.ids import in_slot
 from treadle.base.loop_mark import LoopMark, keep_for_ever
 from treadle.define.signature import Handler
 from treadle.define.work_type import defined_in
@@ -98,6 +99,9 @@ class Core:
         self.submit_middleware = tuple(submit_middleware)
         self.telemetry = None if telemetry is None else GuardedTelemetry(telemetry, hooks)
         self.store_calls = StoreCalls(self.telemetry)
+        several = placed(backend)
+        self.by_root = several is not None and several.by_root
+        """Over several stores, the ids of items say where they are: see `treadle.base.ids`."""
         self.submits_plainly = not submit_middleware and telemetry is None
         self.settings = settings
         self.hooks = hooks
@@ -120,7 +124,9 @@ class Core:
         self.statistics = Statistics(backend, settings, hooks, metrics, self.store_clock)
         self.samples = BacklogSampler(backend, settings, hooks, self.store_clock)
         self._make_loop_parts()
-        firing = FiredItems(self.item_builder, hooks, self.submit_middleware, self.telemetry)
+        firing = FiredItems(
+            self.item_builder, hooks, self.submit_middleware, self.telemetry, by_root=self.by_root
+        )
         self.scheduler = Scheduler(backend, settings, hooks, firing, self._fired)
         self.unwatched_groups: UnwatchedGroups | None = None
         self._on_unhandled_group: OnUnhandledGroup | None = None
@@ -418,3 +424,9 @@ def _exit() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(UNGUARDED)
+
+
+def new_id(core: Core, slot: int) -> str:
+    """A new id, by root in this slot."""
+    id = core.settings.generate_id()
+    return in_slot(id, slot) if core.by_root else id

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from treadle.base.ids import slot_of
 from treadle.bulk_action import (
     BULK_QUEUE,
     BULK_RETRY,
@@ -24,7 +25,7 @@ from treadle.bulk_action import (
     read_bulk_input,
 )
 from treadle.codec import unreadable
-from treadle.engine.core import Core
+from treadle.engine.core import Core, new_id
 from treadle.engine.run.decide import Decision, PendingSettlement, RunAgain, Succeed, raised
 from treadle.engine.wait.wait_result import encode_group_value
 from treadle.errors import DecodeError
@@ -101,7 +102,15 @@ async def _run(core: Core, lease: Lease, began: float) -> PendingSettlement:
     if progress.phase in ("change", "canary"):
         key = stop_key(lease.id)
         if await core.backend.claim_key(key, "next", STOP_TTL, tenant=lease.tenant):
-            children = (next_portion(core, lease.tenant, BulkInput(progress), delay=delay),)
+            children = (
+                next_portion(
+                    core,
+                    lease.tenant,
+                    BulkInput(progress),
+                    delay=delay,
+                    id=new_id(core, slot_of(lease.group_id)),
+                ),
+            )
             progress = replace(progress, next=children[0].id)
         else:
             progress = replace(progress, phase="stopped")
@@ -115,10 +124,12 @@ def _settlement(lease: Lease, progress: BulkProgress, children: tuple[Item, ...]
     return PendingSettlement(lease, Succeed(NOTHING), value, children, contributions)
 
 
-def next_portion(core: Core, tenant: str, input: BulkInput, *, delay: float = 0.0) -> Item:
+def next_portion(
+    core: Core, tenant: str, input: BulkInput, *, delay: float = 0.0, id: str | None = None
+) -> Item:
     """An item of a bulk action."""
     return Item(
-        core.settings.generate_id(),
+        id or core.settings.generate_id(),
         BULK_TYPE,
         encode_bulk(input),
         tenant,

@@ -20,8 +20,9 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.base.callables import is_async, raised_by_user
+from treadle.base.ids import slot_of_text
 from treadle.bulk_action import OPERATORS
-from treadle.engine.core import Core
+from treadle.engine.core import Core, new_id
 from treadle.errors import UnsupportedError
 from treadle.item import OPEN, TELL_NAMES, TELL_TYPE, Filter, Fire, Item, Rejected, Schedule
 from treadle.item_facts import MAX_WAIT
@@ -252,7 +253,7 @@ class ProblemWatch:
     def _messages(self, compared: ProblemCompare, now: float) -> Iterator[Item]:
         silent = [(None, None)] if compared.is_changed else []
         for change, problem in compared.changes or silent:
-            id, made = self._core.settings.generate_id(), None
+            id, made = new_id(self._core, slot_of_text(self.name)), None
             if problem is not None:
                 fields = {name: getattr(problem, name) for name in FIELDS}
                 lasted = (problem.gone_at or now) - problem.since if change == "ended" else None

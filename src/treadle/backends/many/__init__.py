@@ -1,8 +1,9 @@
-"""Many: one backend over several stores, each tenant in one of them. See docs/many-stores.md.
+"""Many: one backend over several stores, each tenant, or each root, in one of them. See docs/many-stores.md.
 
-Begin with `places` (which store has a tenant), then `member` (one store as this process sees it), `claim` and
-`view`. Files are named as in the other backends; `merge` makes one answer of several, `orders` keeps the
-copies of orders alike. It imports what all backends import, and no other backend.
+Begin with `places` (which store has a tenant) and `roots` (which one has a root), then `member` (one store as
+this process sees it), `claim` and `view`. Files are named as in the other backends; `merge` makes one answer
+of several, `orders` keeps the copies of orders alike. It imports what all backends import, and no other
+backend.
 """
 
 from .backend import ManyStores

@@ -1,13 +1,14 @@
-"""ManyStores: one backend over several stores, each tenant in one of them."""
+"""ManyStores: one backend over several stores, each tenant, or each root, in one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from treadle.backend import (
     CAPABILITIES,
     Backend,
+    By,
     ChecksUnopened,
     Export,
     HeartbeatConnection,
@@ -18,6 +19,7 @@ from treadle.backend import (
     store_name,
     wake_portion,
 )
+from treadle.base.ids import slot_of
 from treadle.base.timing import Clock, SystemClock
 from treadle.errors import BackendError, InputError, StoreUnavailable, UnsupportedError
 from treadle.item import DEFAULT_TENANT
@@ -32,6 +34,7 @@ from .orders import ManyOrders
 from .places import TenantPlaces, check_names
 from .read import Answers, ManyReads
 from .records import ManyRecords
+from .roots import RootPlaces
 from .submit import ManySchedules, ManyWrites
 from .transactions import ManyTransactions
 from .view import Views, WorkerView
@@ -42,13 +45,21 @@ from .workers import ManyHeartbeat, ManyWorkers
 class ManyStores:
     """stores: by name. The first is home, unless the stores know another one of them as home.
 
+    by: what is whole in one store: each tenant, or each root with all that follows from it.
     clock: for pauses and patience, not for what is due.
     idle_leases: how many times as long the lease of a worker is in a store where it holds nothing. Heartbeats
         are as seldom there.
+    slot: of an id, by root. Another one for tests of stores alone, whose ids are names.
     """
 
     def __init__(
-        self, stores: Mapping[str, Backend], *, clock: Clock | None = None, idle_leases: int = 4
+        self,
+        stores: Mapping[str, Backend],
+        *,
+        by: By = "tenant",
+        clock: Clock | None = None,
+        idle_leases: int = 4,
+        slot: Callable[[str], int] = slot_of,
     ) -> None:
         check_names(list(stores))
         clock = clock or SystemClock()
@@ -59,7 +70,11 @@ class ManyStores:
         self.carries_results = all(map(carries_results, backends))
         self.wake_portion = min(map(wake_portion, backends))
         members = {name: Member(name, n, backend, clock) for n, (name, backend) in enumerate(stores.items())}
-        self.places = places = TenantPlaces(members)
+        self.by_root = by == "root"
+        if self.by_root:
+            self.capabilities -= {"transactions"}
+        places = RootPlaces(members, slot) if self.by_root else TenantPlaces(members)
+        self.places: TenantPlaces = places
         self._views = views = Views(places)
         self._background = background = Background()
         answers = Answers(places)
@@ -120,8 +135,8 @@ class ManyStores:
             f"{name}={store_name(member.backend)}" for name, member in self.places.by_name.items()
         )
 
-    def place_of(self, tenant: str) -> int | None:
-        found = self.places.known(tenant)
+    def place_of(self, tenant: str, id: str) -> int | None:
+        found = self.places.known(tenant, id)
         return None if found is None else found.number
 
     def place_of_token(self, token: int) -> int:

@@ -35,6 +35,8 @@ from .view import Room, Views, WorkerView, may_have_more
 PATIENCE: Final = 0.25
 """Seconds that a claim or a heartbeat waits for one store while others may answer."""
 LEAST_PATIENCE: Final = 0.02
+NEVER_VALID: Final = -1
+"""A version of orders that no store gives: it hands out nothing."""
 TIMES: Final = 10
 """How many times as long as the quickest store another one may take."""
 
@@ -155,7 +157,7 @@ class ManyClaims:
 
     async def _serving(self, demand: Demand) -> list[Member]:
         """The stores that have the tenants of a demand."""
-        if demand.tenants is None or len(self._places.members) == 1:
+        if demand.tenants is None or len(self._places.members) == 1 or self._places.by_root:
             return list(self._places.members)
         numbers: set[int] = set()
         for tenant in demand.tenants:
@@ -193,13 +195,15 @@ class ManyClaims:
         await self._recover(view, member, demand.worker)
         for _ in range(3):
             version = await self._orders.version_at(view, member, demand.orders)
-            rest = room.rest(fairness, version)
+            newer = self._orders.known_newer(view, member, demand.orders)
+            rest = room.rest(fairness, version if newer is None else NEVER_VALID)
             sent = self._monotonic()
             answer: Claim = await member.call("claim", rest)
             member.took(self._monotonic() - sent)
             if answer.orders is None:
                 break
-            newer = await self._orders.newer(view, member, demand.orders)
+            if newer is None:
+                newer = await self._orders.newer(view, member, demand.orders)
             if newer is not None:
                 view.hot.add(member.number)
                 return replace(answer, orders=newer)

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from treadle.doers.limit_rules import is_limit_of_all
+from treadle.doers.limit_rules import is_limit_of_all, is_limit_of_lanes
 from treadle.errors import PlacementError
 from treadle.item import PermitReply, PermitRequest
 
@@ -27,21 +27,22 @@ class ManyLimits:
         self._views = views
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
-        member = await self._places.of(tenant)
+        member = await self._places.of_key(tenant, key)
         claimed: bool = await member.call("claim_key", key, owner, ttl, tenant=tenant)
         return claimed
 
     async def key_owner(self, key: str, *, tenant: str) -> str | None:
-        member = await self._places.find(tenant)
-        owner: str | None = None if member is None else await member.call("key_owner", key, tenant=tenant)
-        return owner
+        for member in await self._places.having_key(tenant, key):
+            owner: str | None = await member.call("key_owner", key, tenant=tenant)
+            return owner
+        return None
 
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:
         if len(self._places.members) > 1:
             for request in requests:
-                _check_scope(request)
+                _check_scope(request, by_root=self._places.by_root)
 
         async def one(member: Member, some: list[PermitRequest]) -> Sequence[PermitReply]:
             sent = [_inner_request(each) for each in some]
@@ -87,12 +88,12 @@ def _inner_request(request: PermitRequest) -> PermitRequest:
     return request if lease is None else replace(request, lease=inner_lease(lease))
 
 
-def _check_scope(request: PermitRequest) -> None:
+def _check_scope(request: PermitRequest, *, by_root: bool) -> None:
     """A permit of a lease is where the lease is, so all of its limit has to be there."""
     for limit in request.limits if request.lease is not None else ():
-        if is_limit_of_all(limit.name):
+        if is_limit_of_lanes(limit.name) if by_root else is_limit_of_all(limit.name):
             raise PlacementError(
                 f"the limit {limit.name!r} has on_full=, and its permits would be in several stores: give it "
-                "per='tenant' or per='lane'",
+                + ("per='lane'" if by_root else "per='tenant' or per='lane'"),
                 parameters=("on_full",),
             )

@@ -314,7 +314,4 @@ class ManyLists:
 
     async def _having(self, tenant: str | None) -> Sequence[Member]:
         """The stores that have a tenant."""
-        if tenant is None:
-            return self._places.members
-        member = await self._places.find(tenant)
-        return [self._places.home if member is None else member]
+        return await self._places.having(tenant) or [self._places.home]

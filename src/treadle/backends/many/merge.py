@@ -116,10 +116,17 @@ def _mark_of(marks: Sequence[DeadMark], cap: int) -> DeadMark:
     )
 
 
-def lines_of(parts: Iterable[Sequence[Line]], count: int) -> list[Line]:
-    """A tenant is in one store, and so is each line."""
-    found = [line for part in parts for line in part]
-    return sorted(found, key=lambda line: (line.tenant, line.lane))[:count]
+def lines_of(parts: Iterable[Sequence[Line]], count: int, cap: int) -> list[Line]:
+    """By root a line may be in several stores. First is then what became ready first."""
+    found: dict[tuple[str, str], Line] = {}
+    for each in (line for part in parts for line in part):
+        old = found.get((each.tenant, each.lane))
+        if old is not None:
+            total = old.count + each.count
+            first = min(old, each, key=lambda line: line.oldest_ready)
+            each = replace(first, count=min(total, cap), capped=old.capped or each.capped or total > cap)
+        found[each.tenant, each.lane] = each
+    return [found[key] for key in sorted(found)][:count]
 
 
 def _holders(given: Sequence[LimitHolder]) -> tuple[LimitHolder, ...]:

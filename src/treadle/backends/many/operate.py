@@ -16,7 +16,8 @@ from .member import Member
 from .merge import changed_of
 from .places import TenantPlaces
 from .read import ManyReads, tagged
-from .transactions import within
+from .roots import RootPlaces
+from .transactions import check_transactions, within
 from .view import Views
 
 Change = Callable[[Member, Sequence[str]], Awaitable[Changed]]
@@ -42,6 +43,11 @@ class ManyOperations:
         """Call the stores that have these ids, each with its own. Each call is one step, all of them are
         not. An id that no store has goes to one of these, which answers for it. groups: the ids may be those
         of groups whose roots are gone."""
+        if isinstance(self._places, RootPlaces):
+            by_store: dict[Member, list[str]] = {}
+            for id in ids:
+                by_store.setdefault(self._places.of_id(id), []).append(id)
+            return changed_of([await change(*each) for each in (by_store or {self._places.home: []}).items()])
         if tenant is not None:
             member = await self._places.find(tenant)
             return await change(self._places.home if member is None else member, ids)
@@ -63,11 +69,14 @@ class ManyOperations:
         self, ids: Sequence[str], tenant: str | None, refusal: Callable[[ItemState], Exception | None]
     ) -> None:
         """All or none, as far as one look can tell, if the ids are in several stores."""
-        if tenant is not None:
+        if tenant is not None and not self._places.by_root:
             return
         with all_stores():
-            found = await self._reads.find_items(ids, None)
-        if len({each.member.number for each in found if each is not None}) < 2:
+            found = await self._reads.find_items(ids, tenant)
+        members = {each.member for each in found if each is not None}
+        if isinstance(self._places, RootPlaces):
+            members = {self._places.of_id(id) for id in ids}
+        if len(members) < 2:
             return
         for id, each in zip(ids, found, strict=True):
             if each is None:
@@ -130,12 +139,8 @@ class ManyOperations:
                 lambda member, some: self._change(member, "requeue", some, limit=limit, **options),
             )
         whose = where.tenant if tenant is None else tenant
-        members: Sequence[Member] = self._places.members
-        if whose is not None:
-            found = await self._places.find(whose)
-            members = [self._places.home if found is None else found]
         out: list[Changed] = []
-        for member in members:
+        for member in await self._places.having(whose) or [self._places.home]:
             left = limit - sum([len(part.items) for part in out])
             if left > 0:
                 out.append(await self._change(member, "requeue", where, limit=left, **options))
@@ -189,10 +194,11 @@ class ManyOperations:
         tx: object = None,
         note: AuditNote | None = None,
     ) -> Sequence[Signalled]:
+        if tx is not None:
+            check_transactions(self._places)
         ids = [signal.id for signal in signals]
-        if tenant is not None:
-            found = await self._places.find(tenant)
-            members = [self._places.home if found is None else found] * len(ids)
+        if tenant is not None or self._places.by_root:
+            members = [await self._places.find(tenant, id) or self._places.home for id in ids]
         else:
             with all_stores():
                 known = await self._reads.find_items(ids, None)

@@ -65,6 +65,11 @@ class ManyOrders:
             known = await self._take_over(view, member, wanted)
         return known[1]
 
+    def known_newer(self, view: WorkerView, member: Member, wanted: int | None) -> int | None:
+        """The version of home, if that of a claim is known to be old."""
+        known = None if wanted is None else view.orders.get(member.number)
+        return None if known is None or known[0] == wanted else known[0]
+
     async def newer(self, view: WorkerView, member: Member, wanted: int | None) -> int | None:
         """A store has answered a claim with another version. The version of home, if that has changed too.
         None: it has not, and the copy of the store is as it should be."""

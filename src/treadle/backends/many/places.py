@@ -8,6 +8,7 @@ key wins in the whole fleet, and they go along when a store is promoted.
 | each store | `store` | the id of this family of stores, the name of the store, the name of home |
 | home | `member.0`, `member.1` ... | the names of all stores, in the order of their numbers |
 | home | `tenant.ACME` | the name of the store that has the tenant `ACME` |
+| home | `by` | that places are by root (`roots`), and of how many stores |
 
 A tenant gets its place with its first write: the store that a hash of both names prefers. It is asked for,
 not computed, so that stores can be added, and so that a tenant can be placed by hand.
@@ -58,8 +59,10 @@ def check_names(names: Sequence[str]) -> None:
             )
 
 
-class TenantPlaces:
-    """members: by name, in the order in which the app names them. The first is home, unless they have one."""
+class StorePlaces:
+    """Which store is behind an address.
+
+    members: by name, in the order in which the app names them. The first is home, unless they have one."""
 
     def __init__(self, members: Mapping[str, Member]) -> None:
         self.by_name = dict(members)
@@ -67,84 +70,12 @@ class TenantPlaces:
         """By number."""
         self.home = self.members[0]
         self._family = ""
-        self._known: OrderedDict[str, Member] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[Member]] = {}
         for member in self.members:
             member.on_open.append(self._check)
-
-    # -- tenants ---------------------------------------------------------------------------------------
-
-    def known(self, tenant: str) -> Member | None:
-        """Where a tenant is, if this process knows it."""
-        if len(self.members) == 1 or tenant.startswith(OWN):
-            return self.home
-        found = self._known.get(tenant)
-        if found is not None:
-            self._known.move_to_end(tenant)
-        return found
-
-    async def find(self, tenant: str) -> Member | None:
-        """Where a tenant is. None: it has no place yet, so there is nothing of it."""
-        found = self.known(tenant)
-        if found is None:
-            name = await self.home.call("key_owner", _key(tenant), tenant=TENANT)
-            found = None if name is None else self._learn(tenant, name)
-        return found
-
-    async def of(self, tenant: str) -> Member:
-        """Where a tenant is. It gets a place if it has none. Concurrent callers share one request."""
-        found = self.known(tenant)
-        if found is not None:
-            return found
-        asking = self._asking.get(tenant)
-        if asking is None:
-            asking = self._asking[tenant] = asyncio.ensure_future(self._ask(tenant))
-            asking.add_done_callback(lambda task: self._asked(tenant, task))
-        return await asyncio.shield(asking)
-
-    def _asked(self, tenant: str, task: asyncio.Task[Member]) -> None:
-        self._asking.pop(tenant, None)
-        if not task.cancelled():
-            task.exception()  # the callers have it
-
-    async def _ask(self, tenant: str) -> Member:
-        found = await self.find(tenant)
-        return await self.place(tenant, self.preferred(tenant)) if found is None else found
-
-    async def place(self, tenant: str, name: str) -> Member:
-        """Give a tenant its place, unless it has one. Returns where it is."""
-        await self.home.call("claim_key", _key(tenant), name, FOR_EVER, tenant=TENANT)
-        found = await self.find(tenant)
-        if found is None:
-            raise BackendError(f"{store_name(self.home.backend)} has forgotten where {tenant!r} is")
-        return found
-
-    def preferred(self, tenant: str) -> str:
-        """The store that a tenant gets by itself. Another store more changes few tenants."""
-        return max(self.by_name, key=lambda name: hashlib.blake2b(f"{name}\0{tenant}".encode()).digest())
-
-    def _learn(self, tenant: str, name: str) -> Member:
-        member = self.by_name.get(name)
-        if member is None:
-            raise PlacementError(
-                f"the tenant {tenant!r} is in the store {name!r}, which this app does not name: "
-                f"it names {', '.join(self.by_name)}",
-                parameters=("tenant",),
-            )
-        self._known[tenant] = member
-        if len(self._known) > MOST_KNOWN:
-            self._known.popitem(last=False)
-        return member
-
-    def abandon(self) -> None:
-        """The event loop of the requests that are under way is gone."""
-        self._asking.clear()
 
     def of_token(self, token: int) -> Member:
         """The store that gave a lease."""
         return self.members[number_of(token)]
-
-    # -- which store is behind an address --------------------------------------------------------------
 
     async def open(self) -> None:
         """Open the stores. One that does not answer is opened later. Home must answer."""
@@ -192,6 +123,7 @@ class TenantPlaces:
         """The store was opened: check that it is the one of its name."""
         if member is self.home:
             self._family = await self._join(member, self._family or uuid4().hex)
+            self._compare_by(await member.backend.key_owner("by", tenant=TENANT))
             await self._number_all()
         else:
             await self._join(member, self._family)
@@ -208,6 +140,10 @@ class TenantPlaces:
             found = await self._record(member)
         self._compare(member, found, family)
         return family if found is None else found[0]
+
+    def _compare_by(self, found: str | None) -> None:
+        if found is not None:
+            raise WrongStore("these stores are by root, not by tenant: give by='root'")
 
     def _compare(self, member: Member, found: tuple[str, str, str] | None, family: str) -> None:
         where = f"the store at {store_name(member.backend)}, named {member.name!r} here,"
@@ -275,6 +211,103 @@ async def _within_patience(tasks: Collection[asyncio.Task[T]], first: float | No
     for task in waiting:
         task.cancel()
     return done
+
+
+class TenantPlaces(StorePlaces):
+    """Which store has a tenant.
+
+    id: of the item or group. Within a tenant it does not matter."""
+
+    by_root = False
+
+    def __init__(self, members: Mapping[str, Member]) -> None:
+        super().__init__(members)
+        self._known: OrderedDict[str, Member] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[Member]] = {}
+
+    # -- tenants ---------------------------------------------------------------------------------------
+
+    def known(self, tenant: str, id: str | None = None) -> Member | None:
+        """Where a tenant is, if this process knows it."""
+        if len(self.members) == 1 or tenant.startswith(OWN):
+            return self.home
+        found = self._known.get(tenant)
+        if found is not None:
+            self._known.move_to_end(tenant)
+        return found
+
+    async def find(self, tenant: str | None, id: str | None = None) -> Member | None:
+        """Where a tenant is. None: it has no place yet, so there is nothing of it."""
+        assert tenant is not None
+        found = self.known(tenant)
+        if found is None:
+            name = await self.home.call("key_owner", _key(tenant), tenant=TENANT)
+            found = None if name is None else self._learn(tenant, name)
+        return found
+
+    async def having(self, tenant: str | None) -> Sequence[Member]:
+        """The stores that may have something of a tenant. None: of any tenant."""
+        if tenant is None:
+            return self.members
+        found = await self.find(tenant)
+        return [] if found is None else [found]
+
+    async def of_key(self, tenant: str, key: str) -> Member:
+        """Where a key is claimed."""
+        return await self.of(tenant)
+
+    async def having_key(self, tenant: str, key: str) -> Sequence[Member]:
+        """Where a key may be claimed: in one store, or in none."""
+        return await self.having(tenant)
+
+    async def of(self, tenant: str) -> Member:
+        """Where a tenant is. It gets a place if it has none. Concurrent callers share one request."""
+        found = self.known(tenant)
+        if found is not None:
+            return found
+        asking = self._asking.get(tenant)
+        if asking is None:
+            asking = self._asking[tenant] = asyncio.ensure_future(self._ask(tenant))
+            asking.add_done_callback(lambda task: self._asked(tenant, task))
+        return await asyncio.shield(asking)
+
+    def _asked(self, tenant: str, task: asyncio.Task[Member]) -> None:
+        self._asking.pop(tenant, None)
+        if not task.cancelled():
+            task.exception()  # the callers have it
+
+    async def _ask(self, tenant: str) -> Member:
+        found = await self.find(tenant)
+        return await self.place(tenant, self.preferred(tenant)) if found is None else found
+
+    async def place(self, tenant: str, name: str) -> Member:
+        """Give a tenant its place, unless it has one. Returns where it is."""
+        await self.home.call("claim_key", _key(tenant), name, FOR_EVER, tenant=TENANT)
+        found = await self.find(tenant)
+        if found is None:
+            raise BackendError(f"{store_name(self.home.backend)} has forgotten where {tenant!r} is")
+        return found
+
+    def preferred(self, tenant: str) -> str:
+        """The store that a tenant gets by itself. Another store more changes few tenants."""
+        return max(self.by_name, key=lambda name: hashlib.blake2b(f"{name}\0{tenant}".encode()).digest())
+
+    def _learn(self, tenant: str, name: str) -> Member:
+        member = self.by_name.get(name)
+        if member is None:
+            raise PlacementError(
+                f"the tenant {tenant!r} is in the store {name!r}, which this app does not name: "
+                f"it names {', '.join(self.by_name)}",
+                parameters=("tenant",),
+            )
+        self._known[tenant] = member
+        if len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
+        return member
+
+    def abandon(self) -> None:
+        """The event loop of the requests that are under way is gone."""
+        self._asking.clear()
 
 
 def _key(tenant: str) -> str:

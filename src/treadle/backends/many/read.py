@@ -18,9 +18,10 @@ from treadle.item import Chunk, Count, Ended, GroupState, ItemState, Recorded, R
 from treadle.item_facts import KEPT_RELEASES, DeadMark, Explanation, LimitUse, Overview
 from treadle.records import Line, Related
 
-from .member import Member, together
+from .member import Member, in_parts, together
 from .merge import counts_of, limits_of, lines_of, marks_of, overview_of, workers_of
 from .places import TenantPlaces
+from .roots import RootPlaces
 
 ENDED_PATIENCE: Final = 0.25
 """Seconds that those who wait for items wait for one store."""
@@ -70,10 +71,9 @@ class Answers:
 
     async def of_tenant(self, whose: str | None, verb: str, *args: Any, **options: Any) -> list[Any]:
         """The answers of the stores that have a tenant: of one, of none, or of all."""
-        if whose is None:
+        if whose is None or self.places.by_root:
             return await self.of_all(verb, *args, **options)
-        member = await self.places.find(whose)
-        return [] if member is None else [await member.call(verb, *args, **options)]
+        return [await member.call(verb, *args, **options) for member in await self.places.having(whose)]
 
 
 class Found(NamedTuple):
@@ -106,6 +106,13 @@ class ManyReads:
         found: list[Found | None] = [None] * len(ids)
         if not ids:
             return found
+        if isinstance(self._places, RootPlaces):
+
+            async def read_some(member: Member, some: list[str]) -> list[Found | None]:
+                states = await member.call(verb, some, tenant=tenant)
+                return [None if state is None else Found(state, member) for state in states]
+
+            return await in_parts(ids, self._places.of_id, read_some)
         if tenant is not None:
             member = await self._places.find(tenant)
             if member is not None:
@@ -136,8 +143,8 @@ class ManyReads:
 
     async def having(self, id: str, tenant: str | None) -> Member | None:
         """The store that has an item, or may have it."""
-        if tenant is not None:
-            return await self._places.find(tenant)
+        if tenant is not None or self._places.by_root:
+            return await self._places.find(tenant, id)
         (found,) = await self.find_items([id], None)
         return None if found is None else found.member
 
@@ -146,7 +153,7 @@ class ManyReads:
         return [None if each is None else tagged(each.state, each.member) for each in found]
 
     async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
-        if tenant is not None or len(self._places.members) == 1:
+        if tenant is not None or len(self._places.members) == 1 or self._places.by_root:
             found = await self.find("group", ids, tenant, lambda state: 0.0)
             return [None if each is None else each.state for each in found]
         # The oldest item of an id says whose group it is. If it is gone: whichever store has the group.
@@ -161,7 +168,7 @@ class ManyReads:
         return answers
 
     async def steps(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[Recorded | None]:
-        if tenant is not None:
+        if tenant is not None or self._places.by_root:
             found = await self.find("steps", ids, tenant, lambda state: 0.0)
             return [None if each is None else each.state for each in found]
         answers: list[Recorded | None] = []
@@ -202,7 +209,7 @@ class ManyReads:
             for ref in refs:
                 if ref in known:
                     continue
-                member = await self._places.find(ref[0])
+                member = await self._places.find(*ref)
                 if member is None:
                     missing.add(ref)
                     continue
@@ -292,7 +299,7 @@ class ManyReads:
         self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
     ) -> Sequence[Line]:
         found = await self._answers.of_tenant(tenant, "lines", queue, tenant=tenant, count=count, cap=cap)
-        return lines_of(found, count)
+        return lines_of(found, count, cap)
 
     async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
         member = await self.having(id, tenant)

@@ -28,7 +28,8 @@ from .member import Member, in_parts
 from .merge import effects_of
 from .places import TenantPlaces
 from .read import Answers
-from .transactions import place_of_submission, within
+from .roots import RootPlaces
+from .transactions import check_transactions, place_of_submission, within
 from .view import Views
 
 Answer = tuple[Submitted, ...] | Rejected
@@ -47,6 +48,7 @@ class ManyWrites:
 
     async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
         if tx is not None:
+            check_transactions(self._places)
             await self._check_placed(submissions)
         pairs = [(each, await place_of_submission(self._places, each)) for each in submissions]
 
@@ -85,6 +87,9 @@ class ManyWrites:
         parts: list[Settled] = []
 
         async def one(member: Member, some: list[Settlement]) -> Sequence[Outcome]:
+            for each in some:
+                if isinstance(self._places, RootPlaces) and each.children:
+                    self._places.check_children(each.lease, each.children)
             some = [replace(each, lease=inner_lease(each.lease)) for each in some]
             answer: Settled = await member.call("settle", some)
             parts.append(answer)
@@ -103,7 +108,7 @@ class ManyWrites:
 
     def _is_of_tenant(self, lease: Lease) -> bool:
         """Whether the store that gave a lease has its tenant."""
-        known = self._places.known(lease.tenant)
+        known = self._places.known(lease.tenant, lease.id)
         return known is None or known is self._places.of_token(lease.token)
 
     async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
@@ -117,7 +122,7 @@ class ManyWrites:
 
 class ManySchedules:
     """A schedule is in the store of the tenant whose items it submits, so that it fires in one step. One
-    that names no tenant is at home."""
+    that names no tenant is at home. By root: in that of its name."""
 
     def __init__(self, places: TenantPlaces, answers: Answers, views: Views, claims: ManyClaims) -> None:
         self._places = places
@@ -129,7 +134,9 @@ class ManySchedules:
 
     async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
         member = self._known.get(schedule.name)
-        if schedule.tenant is not None:
+        if isinstance(self._places, RootPlaces):
+            member = self._places.of_schedule(schedule.name)
+        elif schedule.tenant is not None:
             member = await self._places.of(schedule.tenant)
         elif member is None:
             member = await self._find(schedule.name) or self._places.home
@@ -160,16 +167,7 @@ class ManySchedules:
         return found
 
     async def fire(self, fire: Fire) -> Answer | None:
-        member = self._known.get(fire.name) or await self._find(fire.name)
-        place = await self._places.of(fire.items[0].tenant) if fire.items else self._places.home
-        if member is None:
-            member = place  # no store has it: any says so
-        elif fire.items and place is not member:
-            raise PlacementError(
-                f"the schedule {fire.name!r} is in the store {member.name!r}, and submits for the tenant "
-                f"{fire.items[0].tenant!r}, which is in {place.name!r}",
-                parameters=("tenant",),
-            )
+        member = await self._of_fire(fire)
         answer: Answer | None = await member.call("fire", fire)
         self._views.heat([member.number])
         if answer is None or isinstance(answer, Rejected):
@@ -179,6 +177,21 @@ class ManySchedules:
             for each in answer
         )
 
+    async def _of_fire(self, fire: Fire) -> Member:
+        if isinstance(self._places, RootPlaces):
+            return self._places.of_fire(fire)
+        member = self._known.get(fire.name) or await self._find(fire.name)
+        place = await self._places.of(fire.items[0].tenant) if fire.items else self._places.home
+        if member is None:
+            return place  # no store has it: any says so
+        if fire.items and place is not member:
+            raise PlacementError(
+                f"the schedule {fire.name!r} is in the store {member.name!r}, and submits for the tenant "
+                f"{fire.items[0].tenant!r}, which is in {place.name!r}",
+                parameters=("tenant",),
+            )
+        return member
+
     def _taken(self, lease: Lease, member: Member) -> Lease:
         return self._claims.taken(lease, member)
 
@@ -187,6 +200,8 @@ class ManySchedules:
 
     async def _find(self, name: str) -> Member | None:
         """A store that does not answer may have it."""
+        if isinstance(self._places, RootPlaces):
+            return self._places.of_schedule(name)
         with all_stores():
             await self.schedules()
         return self._known.get(name)

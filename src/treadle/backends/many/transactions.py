@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager, contextmanager
 from msgspec.structs import replace
 
 from treadle.backend import Transaction
-from treadle.errors import InputError, PlacementError
+from treadle.errors import InputError, PlacementError, UnsupportedError
 from treadle.item import ItemState, Loss, Record, Rejected, Settled, Settlement, Submission, Submitted
 
 from .claim import inner_lease
 from .member import Member
 from .places import TenantPlaces
 from .read import tagged
+from .roots import RootPlaces
 from .view import Views
 
 
@@ -34,6 +35,12 @@ def within(tx: object, member: Member, tenant: str | None) -> Generator[None]:
         ) from error
 
 
+def check_transactions(places: TenantPlaces) -> None:
+    """Refuse a transaction by root: what is stored next may be elsewhere."""
+    if places.by_root:
+        raise UnsupportedError("transactions", "ManyStores", advice="by root a step is in one store")
+
+
 def tenants_of(submission: Submission) -> set[str]:
     return {item.tenant for item in submission.items}
 
@@ -43,6 +50,8 @@ async def place_of_submission(places: TenantPlaces, submission: Submission) -> M
     items = submission.items
     if not items:
         return places.home
+    if isinstance(places, RootPlaces):
+        return places.of_items(items)
     first = await places.of(items[0].tenant)
     if len(items) > 1 and not submission.alike:
         for tenant in sorted(tenants_of(submission)):

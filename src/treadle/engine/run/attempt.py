@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.backend import Placed, placed
+from treadle.base.ids import BESIDE
 from treadle.base.wording import MINUTE
 from treadle.codec import Codec
 from treadle.engine.core import Core
@@ -103,6 +104,7 @@ class AttemptRunner:
         self._caller = HandlerCaller(
             services, worker.middleware, self.pools, self._settle_stopped_call, self.tracer, worker.scope
         )
+        self._by_root = core.by_root
         self._is_bare = not worker.middleware and worker.scope is None and self.tracer is None
         """Whether nothing is to be called around a handler."""
         self._invoke: Callable[[HeldLease], Awaitable[Any]] = self._caller.invoke
@@ -141,6 +143,7 @@ class AttemptRunner:
         # Not in coroutines of their own: each would cost about a microsecond per item.
         bound = held.bound
         running = RUNNING.set(held) if bound.keeps_logs else None
+        beside = BESIDE.set(held.lease.group_id) if self._by_root and held.batch is None else None
         try:
             if bound.is_direct and self._is_bare:
                 args, kwargs = bound.arguments.call(held.input)
@@ -155,6 +158,8 @@ class AttemptRunner:
             if held.steps is not None:
                 await _end_steps(held.steps)
             decision = self.decide(held, value, None)
+        if beside is not None:
+            BESIDE.reset(beside)
         if running is not None:
             RUNNING.reset(running)  # the context is as it was, for the next attempt in this task
         if held.steps is not None and not held.over:

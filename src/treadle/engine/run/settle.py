@@ -459,8 +459,19 @@ class SettlementBuilder:
         """The children of an attempt as they are stored."""
         children = silenced(children) if held.stored.compensates else children
         carried = tuple(carry_on(children, held.lease, held.span))
+        if self.core.by_root:
+            carried = self._beside(carried, held.lease, check=True)
         self.core.item_builder.check_total(carried, f"what {held.lease.type!r} queued")
         return carried
+
+    def _beside(self, children: Sequence[Item], lease: Lease, *, check: bool = False) -> tuple[Item, ...]:
+        """What is queued over several stores by root. check: raise if it cannot be where its group is."""
+        from treadle.engine.submit.place_roots import beside, check_beside  # few programs need it
+
+        children = beside(children, lease)
+        if check:
+            check_beside(children, lease)
+        return children
 
     def _awaited(self, held: HeldLease, decision: Await) -> list[Item]:
         """The works that a suspended item waits for, and for each wait the item that ends it."""
@@ -479,6 +490,8 @@ class SettlementBuilder:
         now = self._monotonic()
         settlements: list[Settlement] = []
         for pending in batch:
+            if pending.children and self.core.by_root:
+                pending.children = self._beside(pending.children, pending.lease)
             if isinstance(pending.decision, Succeed):
                 try:
                     settlements.append(self.success(pending, drafts, now))
@@ -597,6 +610,8 @@ class SettlementBuilder:
             self.core.hooks.report(own, "settle", f"could not {what} the compensation of {lease.id}")
 
         items = self._compensations.items(lease, died.reason, error, pending.attempts_begun, undo, report)
+        if self.core.by_root:
+            items = self._beside(items, lease)
         try:
             return tuple(carry_on(items, lease, pending.span, checked=False))
         except BaseException as own:  # noqa: BLE001  the item must still die

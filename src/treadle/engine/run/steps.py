@@ -22,10 +22,11 @@ from typing import Any, Final, NoReturn, cast
 from msgspec.structs import replace
 
 from treadle.backend import check_capable
+from treadle.base.ids import slot_of
 from treadle.base.timing import SystemClock, finite
 from treadle.codec import Shape, check_size
 from treadle.define.work import Work
-from treadle.engine.core import Core
+from treadle.engine.core import Core, new_id
 from treadle.engine.store_retry import retry_unavailable
 from treadle.engine.wait.read_results import ResultReader
 from treadle.errors import DecodeError, NotFound, StepError, WorkFailed
@@ -232,7 +233,7 @@ class StepWaits:
 
     def _new_join(self) -> str:
         """The name of the signal of a new item that waits for children."""
-        return children_signal(self._core.settings.generate_id())
+        return children_signal(new_id(self._core, slot_of(self._held.lease.group_id)))
 
     async def _suspend(self, wait: WaitingFor) -> NoReturn:
         """End the attempt as soon as none of its steps runs."""

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.base.callables import raised_by_user
+from treadle.base.ids import in_slot, slot_of_text
 from treadle.base.timing import to_datetime
 from treadle.base.wording import one_line
 from treadle.define.work import Work
@@ -162,7 +163,10 @@ class FiredItems:
         hooks: Hooks,
         middlewares: Sequence[SubmitMiddleware],
         telemetry: GuardedTelemetry | None,
+        *,
+        by_root: bool = False,
     ) -> None:
+        self._by_root = by_root
         self._builder = builder
         self._hooks = hooks
         self._middlewares = middlewares
@@ -186,7 +190,10 @@ class FiredItems:
 
         async def build() -> None:
             options = options_of(new) if self._middlewares else recurrence.options
-            built[:] = [self._builder.item(work, options, tenant=recurrence.tenant)]
+            item = self._builder.item(work, options, tenant=recurrence.tenant)
+            if self._by_root:  # it is stored where its schedule is
+                item = replace(item, id=in_slot(item.id, slot_of_text(recurrence.name)))
+            built[:] = [item]
 
         await submit_through(self._middlewares, [new], build)
         return self._traced(recurrence.name, built[0])

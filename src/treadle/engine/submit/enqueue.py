@@ -47,14 +47,17 @@ def submit(
     if tx is not None:
         options = {name: value for name, value in options.items() if name != "tx"}
     if core.submits_plainly:
-        where = _place(core, tx, note, change)
+        where = _place(core, tx, note)
         builder, lease_to = core.item_builder, where.lease_to
         if len(works) == 1:
             item = builder.item(works[0], options, tenant=tenant, lease_to=lease_to)
-            answers = _store(core, (item,), where)
+            items: tuple[Item, ...] = (item,)
+            alike = False
         else:
             items, alike = builder.items(works, options, tenant=tenant, lease_to=lease_to)
-            answers = _store(core, items, where, alike)
+        if change is not None or core.by_root:
+            items, alike = _final(core, works, items, options, change), alike and change is None
+        answers = _store(core, items, where, alike)
     else:
         answers = _submit_through(core, tenant, works, options, tx, awaited, note, change)
     return answers if note is None else _logged(answers, tenant, works, note)
@@ -77,15 +80,14 @@ class SubmitPlace(msgspec.Struct, frozen=True, gc=False):
     open_transaction: OpenTransaction | None
     lease_to: LeaseTo | None
     note: AuditNote | None
-    change: Callable[[Item], Item] | None = None
 
 
-def _place(core: Core, tx: Any, note: AuditNote | None, change: Callable[[Item], Item] | None) -> SubmitPlace:
+def _place(core: Core, tx: Any, note: AuditNote | None) -> SubmitPlace:
     open_transaction = None if CURRENT.get() is None else current_transaction(core.backend)
     if open_transaction is not None and open_transaction.is_connection(tx):
         tx = None
     runtime = core.runtimes[0] if core.runtimes and tx is None and open_transaction is None else None
-    return SubmitPlace(tx, open_transaction, None if runtime is None else runtime.offers, note, change)
+    return SubmitPlace(tx, open_transaction, None if runtime is None else runtime.offers, note)
 
 
 async def _submit_through(
@@ -104,16 +106,36 @@ async def _submit_through(
 
     async def store() -> None:
         nonlocal answers
-        where = _place(core, tx, note, change)
+        where = _place(core, tx, note)
         changed = [options_of(each) for each in new] if core.submit_middleware else [options] * len(works)
         items = tuple(
             core.item_builder.item(work, each, tenant=tenant, lease_to=where.lease_to)
             for work, each in zip(works, changed, strict=True)
         )
+        if change is not None or core.by_root:
+            items = _final(core, works, items, options, change)
         answers = await _store_traced(core, items, where, awaited)
 
     await submit_through(core.submit_middleware, new, store)
     return answers
+
+
+def _final(
+    core: Core,
+    works: Sequence[Work[Any, Any]],
+    items: tuple[Item, ...],
+    options: dict[str, Any],
+    change: Callable[[Item], Item] | None,
+) -> tuple[Item, ...]:
+    """The items as they are stored: changed, and by root with ids that say where they are."""
+    if change is not None:
+        items = tuple(map(change, items))
+    if core.by_root:
+        from .place_roots import RootPlacing  # few programs need it
+
+        placing = RootPlacing(core.registry, core.worker_doer)
+        items = placing.roots(works, items, options.get("place"), chosen=options.get("id") is not None)
+    return items
 
 
 async def _store_traced(
@@ -129,8 +151,6 @@ async def _store_traced(
 def _store(
     core: Core, items: tuple[Item, ...], where: SubmitPlace, alike: bool = False
 ) -> Awaitable[tuple[Submitted, ...]]:
-    if where.change is not None:
-        items, alike = tuple(map(where.change, items)), False
     if len(items) > 1:
         _check_ids(items)
         core.item_builder.check_total(items, f"enqueue_many of {len(items)} works", alike=alike)
@@ -145,14 +165,16 @@ def _store(
     )
 
 
-def named(work: Work[Any, Any], options: dict[str, Any]) -> tuple[Work[Any, Any], dict[str, Any]]:
+def named(
+    work: Work[Any, Any], options: dict[str, Any], *, keep: bool = False
+) -> tuple[Work[Any, Any], dict[str, Any]]:
     """Give a Work the id in the options, if there is one. The caller's Work has it too, so that `after=` can
-    name it. Returns the Work to submit, and the other options."""
+    name it. Returns the Work to submit, and the other options. keep: the id as well."""
     if options.get("id") is None:
         return work, options
     id = options["id"]
     force_setattr(work, "id", id)
-    return replace(work), {name: value for name, value in options.items() if name != "id"}
+    return replace(work), {name: value for name, value in options.items() if keep or name != "id"}
 
 
 async def _submit_within(core: Core, items: tuple[Item, ...], where: SubmitPlace) -> tuple[Submitted, ...]:

@@ -264,7 +264,8 @@ class Submitter:
 
 
 def _place(several: Placed, request: SubmitRequest) -> int | None:
-    return several.place_of(request.submission.items[0].tenant)
+    first = request.submission.items[0]
+    return several.place_of(first.tenant, first.id)
 
 
 def _traces(submissions: list[Submission]) -> Iterator[Trace | None]:

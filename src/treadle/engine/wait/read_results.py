@@ -163,7 +163,7 @@ class _Read(NamedTuple, Generic[T]):
 
 
 def _place(several: Placed, read: _Read[Any]) -> int | None:
-    return several.place_of(read.tenant)
+    return several.place_of(read.tenant, read.ids[0]) if read.ids else None
 
 
 class CombinedReads(Generic[T]):
