@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote, urlencode
 
@@ -48,6 +49,11 @@ def split_id(value: str) -> tuple[str, str | None]:
     return check_id(id), check_name(tenant, "tenant") if tenant else None
 
 
+@lru_cache(1024)  # the rows of a page have the same few
+def _encoded(pairs: tuple[tuple[str, str], ...]) -> str:
+    return urlencode(pairs)
+
+
 class PageAddresses:
     """The address of the page that is asked for, and of others that it links to."""
 
@@ -68,8 +74,8 @@ class PageAddresses:
         """The address of a page here. `path` begins with a slash; names in it are quoted already, or come
         from `segment`. Parameters that are None or empty are left out. The tenant is kept."""
         given: dict[str, object] = {"tenant": self.kept_tenant, **query}
-        pairs = [(name, str(value)) for name, value in given.items() if value not in (None, "")]
-        return f"{self.root}{path}" + (f"?{urlencode(pairs)}" if pairs else "")
+        pairs = tuple((name, str(value)) for name, value in given.items() if value not in (None, ""))
+        return f"{self.root}{path}" + (f"?{_encoded(pairs)}" if pairs else "")
 
     def item_url(self, id: str, tenant: str | None = None, /, suffix: str = "", **query: object) -> str:
         """The address of an item."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -47,7 +48,7 @@ def bars(
     grid = [Markup('<line x1="0" x2="{}" y1="{}" y2="{}"/>').format(WIDTH, y, y) for y in (0, HEIGHT // 2)]
     picture = Markup(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
-    ).format(WIDTH, HEIGHT, label, Markup().join(grid), Markup().join(drawn))
+    ).format(WIDTH, HEIGHT, label, Markup().join(grid), Markup("".join(drawn)))
     high = Markup().join(
         Markup("<span>{}</span>").format((say or short_number)(top * part)) for part in (1, 0.5, 0)
     )
@@ -66,7 +67,8 @@ def _bar(
     top: int,
     step: float,
     say: Callable[[float], str],
-) -> Markup:
+) -> str:
+    """A page has hundreds: the texts are escaped here."""
     base, left, wide = float(HEIGHT), _n(x), _n(width * 0.88)
     rects: list[str] = []
     for (_, kind), value in zip(series, point.parts, strict=True):
@@ -78,7 +80,7 @@ def _bar(
     said = ", ".join(f"{name} {say(value)}" for (name, _), value in zip(series, point.parts, strict=True))
     form = f'data-at="{_iso(point.at)}" data-form="{_form(step)}"'
     title = f"<title {form}>{_clock(point.at, step)} UTC: {escape(said)}</title>"
-    return Markup(f"<g>{''.join(rects)}{title}</g>")
+    return f"<g>{''.join(rects)}{title}</g>"
 
 
 def share_bar(part: float, whole: float, kind: str = "") -> Markup:
@@ -124,6 +126,7 @@ def _tick(at: float, step: float, *, named: bool) -> Markup:
     )
 
 
+@lru_cache(4096)  # the steps of a chart are those of the last look
 def _iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -132,6 +135,7 @@ def _form(step: float) -> str:
     return "day" if step >= 86_400 else "both" if step >= 3600 * 6 else "clock"
 
 
+@lru_cache(4096)
 def _clock(at: float, step: float) -> str:
     form = {"day": "%b %d", "both": "%b %d %H:%M", "clock": "%H:%M"}[_form(step)]
     return datetime.fromtimestamp(at, UTC).strftime(form)

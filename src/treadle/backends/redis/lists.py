@@ -27,14 +27,13 @@ from treadle.store.rules.listing import (
 
 from .item_bytes import LETTERS, REASONS, item_state, read_item
 from .link import RedisLink, RedisVerbs
-from .read import full_state
+from .read import UNFOLDED, full_state
 from .scripts import RedisScript
 
 _LIST: Final = RedisScript("list")
 _LIST_START: Final = RedisScript("list_start")
 _LIST_GROUPS: Final = RedisScript("list_groups")
 _LIST_WORKFLOWS: Final = RedisScript("list_workflows")
-_UNFOLDED: Final = RedisScript("unfolded")
 
 _MOST_ROWS: Final = 250
 """Of one call."""
@@ -224,7 +223,7 @@ class ListWalk:
         """How many of the items that are asked for each page has at most."""
         counts: dict[bytes, int] = {}
         key, cursor = self._link.key("pages"), b"0"
-        await self._link.run(_UNFOLDED, on="read")
+        await self._link.run(UNFOLDED, on="read")
         while True:
             scan = await self._link.command(b"HSCAN", key, cursor, b"COUNT", _SCANNED, on="read")
             cursor, values = scan

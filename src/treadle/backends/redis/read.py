@@ -6,14 +6,14 @@ instants.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct as Bytes
 from typing import Any, Final, TypeVar
 
 from treadle.item import Count, Ended, GroupState, ItemState, Ref, Status
 from treadle.store.rules.settlement import LONE_VERSION
+from treadle.store.rules.watching import CountKey
 
 from .item_bytes import STATUSES, KindNames, item_state, read_item, read_kind
 from .link import RedisVerbs
@@ -22,7 +22,7 @@ from .scripts import RedisScript
 _GET: Final = RedisScript("get")
 _GROUP: Final = RedisScript("group")
 _ENDED: Final = RedisScript("ended")
-_COUNTS: Final = RedisScript("counts")
+UNFOLDED: Final = RedisScript("unfolded")
 
 _MOST_ITEMS: Final = 300
 """Items that one script reads. `ctx.results` of 1,000 items is four calls, one after the other: sent at
@@ -79,25 +79,30 @@ class RedisRead(RedisVerbs):
         return Ended(ended_items, ended_groups, frozenset(missing))
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
-        found: Counter[tuple[str, str, str, Status]] = Counter()
-        counts = await self._counts_by_kind(ended=ended)
-        for number, kind in (await self._kinds(list(counts))).items():
-            if tenant in (None, kind.tenant):
-                for status, count in counts[number].items():
-                    found[kind.tenant, kind.queue, kind.type, status] += count
+        found = sums_of(*await self._counts_by_kind(tenant, ended=ended))
         return [Count(*key, count) for key, count in found.items()]
 
     # -- kinds -----------------------------------------------------------------------------------------
 
-    async def _counts_by_kind(self, *, ended: bool = False) -> dict[bytes, dict[Status, int]]:
-        """How many items of each kind there are, by the number of the kind: in one step."""
-        values = await self._link.run(_COUNTS, on="read")
-        found: dict[bytes, dict[Status, int]] = {}
+    async def _counts_by_kind(
+        self, tenant: str | None, *, ended: bool = False
+    ) -> tuple[dict[Status, dict[bytes, int]], dict[bytes, KindNames]]:
+        """By status, how many items of each kind there are, by the number of the kind: in one step; and the
+        names of the kinds of the tenant."""
+        await self._link.run(UNFOLDED, on="read")
+        # In a script, all that is read is copied twice.
+        values = await self._link.command(b"HGETALL", self._link.key("counts"), on="read")
+        found: dict[int, dict[bytes, int]] = {
+            letter[0]: {} for letter in STATUSES if ended or letter not in _NOT_COUNTED
+        }
         for name, value in zip(values[::2], values[1::2], strict=True):
-            # A fifth of them: there is one for each status that a kind has ever had.
-            if value != b"0" and (ended or name[4:] not in _NOT_COUNTED):
-                found.setdefault(name[:4], {})[STATUSES[name[4:]]] = int(value)
-        return found
+            # A third of them: there is one for each status that a kind has ever had.
+            if value != b"0" and (numbers := found.get(name[4])) is not None:
+                numbers[name[:4]] = int(value)
+        kinds = await self._kinds(list(set[bytes]().union(*found.values())))
+        if tenant is not None:
+            kinds = {k: kind for k, kind in kinds.items() if kind.tenant == tenant}
+        return {STATUSES[bytes((letter,))]: numbers for letter, numbers in found.items()}, kinds
 
     async def _kinds(self, numbers: Sequence[bytes]) -> dict[bytes, KindNames]:
         """Those kinds that still exist."""
@@ -106,6 +111,24 @@ class RedisRead(RedisVerbs):
             rows = await self._link.command(b"HMGET", self._link.key("kinds"), *some, on="read")
             found |= {k: kind_names(row) for k, row in zip(some, rows, strict=True) if row is not None}
         return found
+
+
+def sums_of(
+    counts: Mapping[Status, Mapping[bytes, int]], kinds: Mapping[bytes, KindNames]
+) -> dict[CountKey, int]:
+    """How many items of these kinds there are, by tenant, queue, type and status."""
+    places: dict[tuple[str, str, str], int] = {}
+    place_of = {
+        k: places.setdefault((kind.tenant, kind.queue, kind.type), len(places)) for k, kind in kinds.items()
+    }
+    found: dict[CountKey, int] = {}
+    for status, numbers in counts.items():
+        sums = [0] * len(places)
+        for k, count in numbers.items():
+            if k in place_of:
+                sums[place_of[k]] += count
+        found.update(((*names, status), each) for names, each in zip(places, sums, strict=True) if each)
+    return found
 
 
 def portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:

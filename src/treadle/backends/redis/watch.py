@@ -25,7 +25,6 @@ from treadle.store.fleet import Fleet
 from treadle.store.rules.watching import (
     MOST_AGED_LINES,
     MOST_WORKERS,
-    CountKey,
     shown_counts,
     shown_prerequisites,
     unserved_since,
@@ -33,7 +32,7 @@ from treadle.store.rules.watching import (
 )
 
 from .item_bytes import STATUSES, Argument, KindNames, item_state, read_double, read_item
-from .read import RedisRead, full_state, kind_names, portions
+from .read import RedisRead, full_state, kind_names, portions, sums_of
 from .scripts import RedisScript
 from .workers import read_workers
 
@@ -52,8 +51,8 @@ _MOST_AGED: Final = 400
 _LEAST_AGED: Final = 20
 
 
-class KindHead(NamedTuple):
-    """The ready items of one kind."""
+class ReadyHead(NamedTuple):
+    """The ready items of some kinds."""
 
     size: int
     """0 if they were not counted."""
@@ -87,11 +86,10 @@ class RedisWatch(RedisRead):
         for names in portions(sorted(lines), max(1, min(count, _MOST_KINDS))):
             if len(shown) >= count:
                 break
-            heads = await self._heads([k for name in names for k in lines[name]], counted=True)
-            for name in names:
-                parts = [heads[k] for k in lines[name] if k in heads]
-                if parts:
-                    shown.append(_line(*name, parts, cap))
+            heads = await self._heads([lines[name] for name in names], counted=True)
+            shown += (
+                _line(*name, head, cap) for name, head in zip(names, heads, strict=True) if head is not None
+            )
         return shown[: max(0, count)]
 
     # -- the store -------------------------------------------------------------------------------------
@@ -105,19 +103,14 @@ class RedisWatch(RedisRead):
         lost = {
             type.decode(): read_double(since) for type, since in zip(unknown[::2], unknown[1::2], strict=True)
         }
-        counts = await self._counts_by_kind()
-        kinds = await self._kinds(list(counts))
-        found: dict[CountKey, int] = defaultdict(int)
-        for number, kind in kinds.items():
-            if tenant in (None, kind.tenant):
-                for status, count in counts[number].items():
-                    found[kind.tenant, kind.queue, kind.type, status] += count
-        ready = {k: kind for k, kind in kinds.items() if "ready" in counts[k]}
-        unserved = await self._unserved(ready, tenant, workers, at)
+        counts, kinds = await self._counts_by_kind(tenant)
+        found = sums_of(counts, kinds)
+        ready = {k: kinds[k] for k in counts.get("ready", ()) if k in kinds}
+        unserved = await self._unserved(ready, workers, at)
         return Overview(
             now=at,
             counts=shown_counts(found),
-            ages=tuple(await self._ages(ready, tenant)),
+            ages=tuple(await self._ages(ready)),
             unserved=tuple(
                 UnservedType(type, number, unserved_since(type, workers, lost, at))
                 for type, number in unserved
@@ -126,23 +119,21 @@ class RedisWatch(RedisRead):
             releases=_releases(began),
         )
 
-    async def _ages(self, ready: Mapping[bytes, KindNames], tenant: str | None) -> list[QueueAge]:
-        queues = _lines_of(ready, tenant)
+    async def _ages(self, ready: Mapping[bytes, KindNames]) -> list[QueueAge]:
+        queues = _lines_of(ready)
         most = max(_LEAST_AGED, _MOST_AGED // max(1, len(queues)))
         looked_at = {queue: _at_most(most, lines.values()) for queue, lines in queues.items()}
-        heads = await self._heads([k for lines in looked_at.values() for line in lines for k in line])
-        ages: list[QueueAge] = []
-        for queue, lines in sorted(looked_at.items()):
-            parts = ([heads[k] for k in line if k in heads] for line in lines)
-            oldest = min((_first(part).ready_at for part in parts if part), default=None)
-            if oldest is not None:
-                ages.append(QueueAge(queue, oldest))
-        return ages
+        names = [queue for queue, lines in looked_at.items() for _ in lines]
+        heads = await self._heads([line for lines in looked_at.values() for line in lines])
+        oldest: dict[str, float] = {}
+        for queue, head in zip(names, heads, strict=True):
+            if head is not None:
+                oldest[queue] = min(head.ready_at, oldest.get(queue, head.ready_at))
+        return [QueueAge(queue, at) for queue, at in sorted(oldest.items())]
 
     async def _unserved(
         self,
         ready: Mapping[bytes, KindNames],
-        tenant: str | None,
         workers: Sequence[WorkerState],
         now: float,
     ) -> list[tuple[str, int]]:
@@ -150,17 +141,10 @@ class RedisWatch(RedisRead):
         fleet = Fleet(workers, now)
         types: defaultdict[str, list[bytes]] = defaultdict(list)
         for number, kind in ready.items():
-            if tenant in (None, kind.tenant):
-                types[kind.type].append(number)
-        found: list[tuple[str, int]] = []
-        for type, numbers in sorted(types.items()):
-            if not fleet.serves(type=type):
-                count = 0
-                for some in portions(numbers, _MOST_KINDS):
-                    count += sum(head.size for head in (await self._heads(some, counted=True)).values())
-                if count:
-                    found.append((type, count))
-        return found
+            types[kind.type].append(number)
+        shown = [type for type in sorted(types) if not fleet.serves(type=type)]
+        heads = await self._heads([types[type] for type in shown], counted=True)
+        return [(type, head.size) for type, head in zip(shown, heads, strict=True) if head is not None]
 
     async def marks(
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
@@ -184,15 +168,20 @@ class RedisWatch(RedisRead):
         values = await self._link.run(_READY_KINDS, [queue], on="read")
         return {k: kind_names(row) for k, row in zip(values[::2], values[1::2], strict=True)}
 
-    async def _heads(self, numbers: Sequence[bytes], *, counted: bool = False) -> dict[bytes, KindHead]:
-        """Of those kinds that have items in line. `counted`: with the number of these."""
-        found: dict[bytes, KindHead] = {}
-        for some in portions(numbers, _MOST_KINDS):
-            heads = await self._link.run(_HEADS, [int(counted), *some], on="read")
-            for k, head in zip(some, heads, strict=True):
+    async def _heads(
+        self, lists: Sequence[Sequence[bytes]], *, counted: bool = False
+    ) -> list[ReadyHead | None]:
+        """The heads of lists of kinds. None: none of them has an item in line. `counted`: with the number of
+        these."""
+        found: list[ReadyHead | None] = [None] * len(lists)
+        for some in _in_portions(lists):
+            asked: list[Argument] = [int(counted)]
+            for _, numbers in some:
+                asked += (len(numbers), *numbers)
+            heads = await self._link.run(_HEADS, asked, on="read")
+            for (at, _), head in zip(some, heads, strict=True):
                 if head is not None:
-                    size, place, ready_at, id = head
-                    found[k] = KindHead(size, place, read_double(ready_at), id.decode())
+                    found[at] = _first(found[at], *head)
         return found
 
 
@@ -270,7 +259,7 @@ def _in_short(values: Sequence[bytes]) -> tuple[RelatedItem, ...]:
 
 
 def _lines_of(
-    kinds: Mapping[bytes, KindNames], tenant: str | None
+    kinds: Mapping[bytes, KindNames], tenant: str | None = None
 ) -> defaultdict[str, dict[tuple[str, str], list[bytes]]]:
     """By queue, then by tenant and lane: the numbers of the kinds of a line."""
     found: defaultdict[str, dict[tuple[str, str], list[bytes]]] = defaultdict(dict)
@@ -291,19 +280,36 @@ def _at_most(most: int, lines: Iterable[list[bytes]]) -> list[list[bytes]]:
     return found
 
 
-def _first(parts: Sequence[KindHead]) -> KindHead:
-    return min(parts, key=lambda head: head.place)
+def _in_portions(lists: Sequence[Sequence[bytes]]) -> Iterator[list[tuple[int, Sequence[bytes]]]]:
+    """The lists, each with its place, in portions of `_MOST_KINDS`. A longer one is in several."""
+    found: list[tuple[int, Sequence[bytes]]] = []
+    left = _MOST_KINDS
+    for at, numbers in enumerate(lists):
+        for some in portions(numbers, _MOST_KINDS):
+            if len(some) > left:
+                yield found
+                found, left = [], _MOST_KINDS
+            found.append((at, some))
+            left -= len(some)
+    if found:
+        yield found
 
 
-def _line(tenant: str, lane: str, parts: Sequence[KindHead], cap: int) -> Line:
-    first, size = _first(parts), sum(part.size for part in parts)
+def _first(known: ReadyHead | None, size: int, place: bytes, ready_at: bytes, id: bytes) -> ReadyHead:
+    """The head of two lists together."""
+    if known is not None and known.place < place:
+        return known._replace(size=known.size + size)
+    return ReadyHead(size + (known.size if known else 0), place, read_double(ready_at), id.decode())
+
+
+def _line(tenant: str, lane: str, head: ReadyHead, cap: int) -> Line:
     return Line(
         tenant=tenant,
         lane=lane,
-        count=min(size, cap),
-        capped=size > cap,
-        oldest_ready=first.ready_at,
-        first=first.id,
+        count=min(head.size, cap),
+        capped=head.size > cap,
+        oldest_ready=head.ready_at,
+        first=head.id,
     )
 
 

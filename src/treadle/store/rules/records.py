@@ -105,6 +105,8 @@ StatKey: TypeAlias = tuple[int, float, str, str]
 
 STEPS: Final = {MINUTE: KEPT_MINUTES, QUARTER: KEPT_MINUTES, HOUR: KEPT_HOURS}
 """Lengths that are stored, and for how many seconds each is kept."""
+StatRow: TypeAlias = tuple[Sequence[int], tuple[int, ...], tuple[int, ...]]
+"""The `COUNTERS`, and how long items waited and ran."""
 COUNTERS: Final = ("started", "succeeded", "failed", "retried", "dead", "cancelled", "lost")
 
 
@@ -155,10 +157,16 @@ def stat_of(
 
 def added(at: float, type: str, queue: str, stats: Sequence[Stat]) -> Stat:
     """The sums of these."""
-    counters = [sum(getattr(stat, name) for stat in stats) for name in COUNTERS]
-    wait, run = _histograms(stat.wait for stat in stats), _histograms(stat.run for stat in stats)
-    return stat_of(at, (type, queue), counters, wait, run)
+    counters = ([getattr(stat, name) for name in COUNTERS] for stat in stats)
+    rows = [(counts, stat.wait, stat.run) for counts, stat in zip(counters, stats, strict=True)]
+    return summed(at, (type, queue), rows)
 
 
-def _histograms(counts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(map(sum, zip_longest(*counts, fillvalue=0)))
+def summed(at: float, labels: tuple[str, str], rows: Sequence[StatRow]) -> Stat:
+    """The sums of rows, one at least."""
+    counters, waits, runs = zip(*rows, strict=True)
+    return stat_of(at, labels, [*map(sum, zip(*counters, strict=True))], _sums(waits), _sums(runs))
+
+
+def _sums(histograms: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip_longest(*filter(None, histograms), fillvalue=0)))

@@ -1,29 +1,40 @@
 -- uses: store kinds rows raw_rows
 -- reads
--- Heads: the first ready row of kinds. Arguments: 1 if their rows are counted too, else 0; numbers of kinds. Answers for each,
--- if it has ready rows: how many or 0, its place (priority and place), since when it is ready(8), and its id; else
--- false.
+-- Heads: the first ready row of each of several lists of kinds. Arguments: 1 if their rows are counted too, else 0; for
+-- each list, how many kinds, then their numbers. Answers for each, if it has ready rows: how many or 0, the place of the
+-- first (priority and place), since when it is ready(8), and its id; else false.
 
 local HIGHEST = string.rep('\255', 17) -- no rest is above this
 
 local counts_rows = ARGV[1] == '1'
-local heads, numbers = {}, {}
-for i = 2, #ARGV do
-  local k = ARGV[i]
-  local head = call('ZRANGEBYLEX', K.ready, '[' .. k, '[' .. k .. HIGHEST, 'LIMIT', 0, 1)[1]
-  heads[i - 1] = head or false
-  if head then numbers[#numbers + 1] = sub(head, -6) end
+local heads, numbers, sizes = {}, {}, {}
+local at, list = 2, 0
+while at <= #ARGV do
+  local last, first, priority, place, size = at + tonumber(ARGV[at]), false, 0, 0, 0
+  list = list + 1
+  for i = at + 1, last do
+    local from, to = '[' .. ARGV[i], '[' .. ARGV[i] .. HIGHEST
+    local head = call('ZRANGEBYLEX', K.ready, from, to, 'LIMIT', 0, 1)[1]
+    if head then
+      local its_priority, its_place = struct.unpack('>I4I6', head, 5)
+      if not first or its_priority < priority or (its_priority == priority and its_place < place) then
+        first, priority, place = head, its_priority, its_place
+      end
+      if counts_rows then size = size + call('ZLEXCOUNT', K.ready, from, to) end
+    end
+  end
+  heads[list], sizes[list] = first, size
+  if first then numbers[#numbers + 1] = sub(first, -6) end
+  at = last + 1
 end
-local items, states = RawRows.fields(K.item, numbers), RawRows.fields(K.state, numbers)
-local at = 0
+local items, states, row = RawRows.fields(K.item, numbers), RawRows.fields(K.state, numbers), 0
 for i = 1, #heads do
   local head = heads[i]
   if head then
-    at = at + 1
-    local k, item = sub(head, 1, 4), items[at]
-    local count = counts_rows and call('ZLEXCOUNT', K.ready, '[' .. k, '[' .. k .. HIGHEST) or 0
-    local ready_at = states[at] and struct.pack('>d', Rows.get(numbers[at]).ready_at) or sub(item, 12, 19)
-    heads[i] = {count, sub(head, 5, 14), ready_at, RawRows.id(item)}
+    row = row + 1
+    local item = items[row]
+    local ready_at = states[row] and struct.pack('>d', Rows.get(numbers[row]).ready_at) or sub(item, 12, 19)
+    heads[i] = {sizes[i], sub(head, 5, 14), ready_at, RawRows.id(item)}
   end
 end
 return heads

@@ -35,7 +35,9 @@ do
         end
       end
     end
+    filter.ready = not filter.statuses or filter.statuses.r
     filter.of_kind = where.tenant or where.type or where.queue
+    filter.tenant, filter.queue, filter.type = RawRows.text(where.tenant), RawRows.text(where.queue), RawRows.text(where.type)
     filter.of_time = where.since or where.until_
     filter.of_rest = where.workflow or where.group_id or where.key or where.reason or where.mark or where.failed_group
       or where.killing or where.held or where.release
@@ -46,15 +48,33 @@ do
     return not filter.statuses or filter.statuses[ListFilter.status(state)]
   end
 
-  local function has_kind(filter, k)
-    local found = filter.kinds[k]
-    if found == nil then
-      local where, names = filter.where, Kinds.get(k).names
-      found = (not where.tenant or where.tenant == names.tenant) and (not where.type or where.type == names.type)
-        and (not where.queue or where.queue == names.queue)
-      filter.kinds[k] = found
+  -- See which of these kinds are as wanted. Their rows begin with the numbers of the texts: see kinds.lua.
+  local function read_kinds(filter, numbers)
+    local tenant, queue, type = filter.tenant, filter.queue, filter.type
+    local rows = RawRows.fields(K.kinds, numbers)
+    for i = 1, #numbers do
+      local row = rows[i]
+      filter.kinds[numbers[i]] = row and (not tenant or sub(row, 1, 4) == tenant) and (not queue or sub(row, 5, 8) == queue)
+        and (not type or sub(row, 13, 16) == type)
     end
-    return found
+  end
+
+  -- The same for the kinds of rows that are not known yet.
+  local function read_kinds_of(filter, items)
+    local numbers, kinds = {}, filter.kinds
+    for i = 1, #items do
+      local k = items[i] and sub(items[i], 2, 5)
+      if k and kinds[k] == nil then
+        kinds[k] = false
+        numbers[#numbers + 1] = k
+      end
+    end
+    read_kinds(filter, numbers)
+  end
+
+  local function has_kind(filter, k)
+    if filter.kinds[k] == nil then read_kinds(filter, {k}) end
+    return filter.kinds[k]
   end
 
   -- Whether what never changes about a row is as wanted.
@@ -116,9 +136,11 @@ do
 
   -- Count the rows up to a place that exist.
   local function count_rows(numbers, states, items, last, look)
+    local looked, at = look.looked, nil
     for i = 1, last do
-      if states[i] or items[i] then look.looked, look.last = look.looked + 1, numbers[i] end
+      if states[i] or items[i] then looked, at = looked + 1, i end
     end
+    look.looked, look.last = looked, at and numbers[at] or look.last
     look.position = numbers[last] or look.position
   end
 
@@ -147,17 +169,22 @@ do
     local states = RawRows.fields(K.state, numbers)
     local places = places_of(filter, states, #numbers, look)
     local wanted, items, found, last = {}, {}, {}, #numbers
-    local their_states = {}
-    for i = 1, #places do wanted[i], their_states[i] = numbers[places[i]], states[places[i]] end
+    for i = 1, #places do wanted[i] = numbers[places[i]] end
     local read, maybe, may = RawRows.fields(K.item, wanted), wanted, nil
-    if filter.where.release then maybe, may = may_have_release(filter, wanted, their_states) end
+    if filter.where.release then
+      local their_states = {}
+      for i = 1, #places do their_states[i] = states[places[i]] end
+      maybe, may = may_have_release(filter, wanted, their_states)
+    end
     if filter.of_rest then Rows.load(maybe) end
+    if filter.of_kind then read_kinds_of(filter, read) end
+    local ready, bytes = filter.ready, look.bytes
     for i = 1, #places do
       local place, item = places[i], read[i]
       if item then
         items[place] = item
-        look.bytes = look.bytes + #item
-        if (not may or may[wanted[i]]) and ListFilter.has_status(filter, states[place])
+        bytes = bytes + #item
+        if (states[place] or ready) and (not may or may[wanted[i]])
           and ListFilter.has_item(filter, item) and ListFilter.has_rest(filter, wanted[i]) then
           found[#found + 1] = wanted[i]
           if #found == most then
@@ -167,6 +194,7 @@ do
         end
       end
     end
+    look.bytes = bytes
     count_rows(numbers, states, items, last, look)
     return found
   end
