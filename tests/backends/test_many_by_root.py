@@ -235,6 +235,7 @@ def is_together(request: pytest.FixtureRequest) -> bool:
     return _name_of(request) in TOGETHER
 
 
+@pytest.mark.usefixtures("several_stores")
 class TestThreeInMemory(BackendContract):
     @pytest.fixture
     async def subject(self, is_together: bool) -> AsyncIterator[RootsSubject]:
@@ -242,6 +243,7 @@ class TestThreeInMemory(BackendContract):
             yield subject
 
 
+@pytest.mark.usefixtures("several_stores")
 class TestWorkersOfThreeInMemory(WorkerContract):
     @pytest.fixture
     async def subject(self) -> AsyncIterator[RootsSubject]:
@@ -249,20 +251,20 @@ class TestWorkersOfThreeInMemory(WorkerContract):
             yield subject
 
 
+@pytest.mark.usefixtures("another_form")
 class TestThreeFiles(BackendContract):
     @pytest.fixture
-    async def subject(
-        self, quick_directory: Path, another_form: None, is_together: bool
-    ) -> AsyncIterator[RootsSubject]:
+    async def subject(self, quick_directory: Path, is_together: bool) -> AsyncIterator[RootsSubject]:
         directory = Path(tempfile.mkdtemp(dir=quick_directory))
         async with RootsSubject(in_files(directory), together=is_together) as subject:
             yield subject
         shutil.rmtree(directory)
 
 
+@pytest.mark.usefixtures("another_form")
 class TestWorkersOfThreeFiles(WorkerContract):
     @pytest.fixture
-    async def subject(self, quick_directory: Path, another_form: None) -> AsyncIterator[RootsSubject]:
+    async def subject(self, quick_directory: Path) -> AsyncIterator[RootsSubject]:
         directory = Path(tempfile.mkdtemp(dir=quick_directory))
         async with RootsSubject(in_files(directory), engine=True) as subject:
             yield subject
