@@ -20,6 +20,9 @@ from treadle.errors import PlacementError, StoreTooSlow, StoreUnavailable
 from treadle.handle import Handle
 from treadle.handler.context import Context
 from treadle.item import Heartbeat, HeartbeatReply
+from treadle.operate.operator import core_of
+from treadle.operate.tell import ProblemWatch
+from treadle.problems import ProblemChange
 from treadle.testing import WrappedBackend
 
 T = TypeVar("T")
@@ -425,3 +428,14 @@ async def test_heartbeats_of_another_thread_do_not_wait_for_a_store_that_hangs()
     await connection.beat(beat)
     assert links["us"].calls == before + 2  # connected, and beaten
     await connection.close()
+
+
+async def test_problems_of_a_tenant_are_told_in_its_store(processes: None) -> None:
+    """The schedule of the looks is where its messages are."""
+    told: list[ProblemChange] = []
+    async with Processes("eu", "us") as two:
+        client = two.client.tenant("us")
+        watch = ProblemWatch(core_of(client), "us", told.append)
+        await watch.run_once()
+        (schedule,) = await two.stores["us"].schedules()
+        assert schedule.name == watch.name

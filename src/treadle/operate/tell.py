@@ -221,7 +221,7 @@ class ProblemWatch:
         until the next look."""
         backend = self._core.backend
         now = await backend.now()
-        stored = await backend.put_schedule(Schedule(name=self.name, next_at=now))
+        stored = await backend.put_schedule(Schedule(name=self.name, next_at=now, tenant=self._stored_in))
         if stored.next_at is None or stored.paused:
             return self._every
         if stored.next_at > now:
