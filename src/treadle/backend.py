@@ -1132,6 +1132,11 @@ class Placed(Protocol):
         ...
 
     @property
+    def backends(self) -> Mapping[str, Backend]:
+        """The stores, by name."""
+        ...
+
+    @property
     def by_root(self) -> bool:
         """Whether the id of an item says where it is, and not its tenant: see `treadle.base.ids`."""
         ...

@@ -14,13 +14,14 @@ from uuid import uuid4
 
 import typer
 
-from treadle.backend import Backend, Inspected, Notified
+from treadle.backend import Backend, Inspected, Notified, placed
 from treadle.base.wording import duration, listed, plural
 from treadle.errors import WakeupsLost
 from treadle.item import TELL_TYPE, Wake
 from treadle.operate.store_look import StoreLook
 from treadle.operate.why.wording import command
 from treadle.problems import MAX_WAIT, ProblemKind
+from treadle.records import StoreState
 from treadle.store.fleet import Fleet
 
 from .exit_codes import UNHEALTHY
@@ -116,7 +117,7 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
     # The store was opened without migrating it: a schema of another version would have been refused.
     yield Finding("schema", "fine", "the store has the schema of this version of treadle")
     yield await _clock(shell)
-    for finding in (*await _inspected(shell), *await _wakeups(shell)):
+    for finding in await _of_stores(shell):
         yield finding
     began = time.monotonic()
     seen = await shell.client.look()
@@ -149,28 +150,55 @@ async def _clock(shell: Shell) -> Finding:
     )
 
 
-async def _inspected(shell: Shell) -> list[Finding]:
-    if not isinstance(shell.backend, Inspected):
-        return []
+async def _of_stores(shell: Shell) -> Sequence[Finding]:
+    """What concerns a store. If there are several: of each, with its name."""
     if shell.tenant is not None:
-        return []  # what else goes on in the database is not the tenant's
-    problems = [each for each in await shell.backend.inspect() if not isinstance(each, WakeupsLost)]
+        return ()  # what else goes on in the database is not the tenant's
+    several = placed(shell.backend)
+    if several is None:
+        return (*await _inspected(shell.backend), *await _wakeups(shell.backend))
+    found: list[Finding] = []
+    for state in await several.stores():
+        if not state.answers:
+            text, fix = (
+                f"it does not answer: {state.error}",
+                "is its server running, and does this URL reach it?",
+            )
+            of_store = [Finding("store", "problem", text, fix)]
+        else:
+            backend = several.backends[state.name]
+            of_store = [*_skew(state), *await _inspected(backend), *await _wakeups(backend)]
+        found += [each._replace(text=f"{state.name}: {each.text}") for each in of_store]
+    return found
+
+
+def _skew(state: StoreState) -> Sequence[Finding]:
+    if state.skew is None or abs(state.skew) <= SKEW:
+        return ()
+    text = f"its clock is {duration(abs(state.skew))} {'ahead of' if state.skew > 0 else 'behind'} home's"
+    return [Finding("clock", "problem", text, "set one of them: each store decides by its own what is due")]
+
+
+async def _inspected(backend: Backend) -> list[Finding]:
+    if not isinstance(backend, Inspected):
+        return []
+    problems = [each for each in await backend.inspect() if not isinstance(each, WakeupsLost)]
     if not problems:
-        has_transactions = "transactions" in shell.backend.capabilities
+        has_transactions = "transactions" in backend.capabilities
         fine = "no transaction has been open for long" if has_transactions else "its settings lose no work"
         return [Finding("database", "fine", fine)]
     return [Finding("database", "problem", str(problem)) for problem in problems]
 
 
-async def _wakeups(shell: Shell) -> list[Finding]:
+async def _wakeups(backend: Backend) -> list[Finding]:
     """What carries wake-ups, and whether one arrives here."""
-    if not isinstance(shell.backend, Notified) or shell.tenant is not None:
+    if not isinstance(backend, Notified):
         return []
-    carrier = shell.backend.wakeup_carrier
+    carrier = backend.wakeup_carrier
     if carrier is None:
         text = "none are sent, so processes find work by polling"
         return [Finding("wake-ups", "note", text, "notify= of the app says what carries them")]
-    if await _wakeup_arrives(shell.backend):
+    if await _wakeup_arrives(backend):
         return [Finding("wake-ups", "fine", f"one arrived by {carrier}")]
     text = f"none arrived by {carrier} within {duration(WAKEUP)}, so work is found by polling"
     fix = (

@@ -143,6 +143,10 @@ class ManyStores:
         return number_of(token)
 
     @property
+    def backends(self) -> Mapping[str, Backend]:
+        return {member.name: member.backend for member in self.places.members}
+
+    @property
     def away(self) -> tuple[str, ...]:
         return tuple(member.name for member in self.places.members if member.fails)
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from treadle.backend import Backend, store_name
 from treadle.base.timing import Clock
-from treadle.errors import StoreTooSlow, StoreUnavailable
+from treadle.errors import StoreTooSlow, StoreUnavailable, message_of
 from treadle.retry import Retry
 from treadle.store.outage import StoreOutage
 
@@ -44,6 +44,8 @@ class Member:
         self._outage.store = f"{name} ({store_name(backend)})"
         self._opening = asyncio.Lock()
         self._failures = 0
+        self._why = ""
+        """Why it did not answer."""
         self._away_until = 0.0
         self.is_open = False
 
@@ -110,18 +112,20 @@ class Member:
         return answer
 
     def refusal(self) -> StoreUnavailable:
-        error = StoreUnavailable(f"the store {self.name!r} does not answer: it is asked again soon")
+        why = self._why or "it takes too long"
+        error = StoreUnavailable(f"the store {self.name!r} is asked again soon: {why}")
         error.store = self.name
         return error
 
     def _failed(self, error: StoreUnavailable) -> None:
         error.store = self.name
+        self._why = message_of(error)
         self._failures += 1
         self._away_until = self._monotonic() + AWAY.delay(min(self._failures, 10))
         self._outage.failed(error, "claim")
 
     def _answered(self) -> None:
-        self._failures = 0
+        self._failures, self._why = 0, ""
         self._outage.answered("claim")
 
     # -- tokens ----------------------------------------------------------------------------------------

@@ -1,0 +1,81 @@
+"""Commands over several stores: `treadle stores`, `doctor`, and what is left out if one does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.cli import looked_at
+from tests.cli.calling import Called, call
+from tests.cli.conftest import APP
+from tests.cli.looked_at import send
+from treadle import MemoryBackend, Treadle
+from treadle.backends.many import ManyStores
+from treadle.errors import StoreUnavailable
+from treadle.testing import WrappedBackend
+
+T = TypeVar("T")
+
+
+class Link(WrappedBackend):
+    is_down = False
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        if self.is_down and verb != "close":
+            raise StoreUnavailable("connection refused")
+        return await call()
+
+
+@pytest.fixture
+def links(monkeypatch: pytest.MonkeyPatch) -> dict[str, Link]:
+    links = {name: Link(MemoryBackend()) for name in ("eu", "us")}
+    monkeypatch.setattr(looked_at, "app", Treadle(ManyStores(links), work=looked_at.TYPES))
+    return links
+
+
+def run(*arguments: str) -> Called:
+    return call(*arguments, "--app", APP)
+
+
+def test_stores_are_listed_and_tenants_placed(links: dict[str, Link]) -> None:
+    assert run("stores", "place", "acme", "us").out == "acme is in us\n"
+    assert run("stores", "place", "acme", "eu").code == 1
+    states = run("stores", "--json").objects
+    assert [(state["name"], state["home"], state["answers"]) for state in states] == [
+        ("eu", True, True),
+        ("us", False, True),
+    ]
+    links["us"].is_down = True
+    answer = run("stores")
+    assert answer.code == 3
+    assert "us does not answer: " in answer.out
+    assert "connection refused" in answer.out
+
+
+def test_a_doctor_looks_at_each_store(links: dict[str, Link]) -> None:
+    run("stores", "place", "acme", "us")
+    found = run("doctor", "--json").objects
+    assert not [each for each in found if each["outcome"] == "problem"]
+    links["us"].is_down = True
+    answer = run("doctor", "--json")
+    (away,) = [each for each in answer.objects if each["check"] == "store"]
+    assert away["outcome"] == "problem"
+    assert away["text"].startswith("us: it does not answer: ")
+    assert "connection refused" in away["text"]
+    assert answer.code in (3, 4)
+
+
+def test_what_does_not_answer_is_named(links: dict[str, Link]) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.place("acme", "eu")
+        await app.tenant("acme").enqueue(send(1))
+
+    asyncio.run(fill(looked_at.app))
+    links["us"].is_down = True
+    answer = run("list", "--json")
+    assert answer.code == 3
+    assert [each["store"] for each in answer.objects] == ["eu"]
+    assert "left out what did not answer: us" in answer.err
