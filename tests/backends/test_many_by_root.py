@@ -238,7 +238,7 @@ def is_together(request: pytest.FixtureRequest) -> bool:
 @pytest.mark.usefixtures("several_stores")
 class TestThreeInMemory(BackendContract):
     @pytest.fixture
-    async def subject(self, is_together: bool) -> AsyncIterator[RootsSubject]:
+    async def subject(self, is_together: bool) -> AsyncIterator[StoresSubject]:
         async with RootsSubject(in_memory(), together=is_together) as subject:
             yield subject
 
@@ -246,7 +246,7 @@ class TestThreeInMemory(BackendContract):
 @pytest.mark.usefixtures("several_stores")
 class TestWorkersOfThreeInMemory(WorkerContract):
     @pytest.fixture
-    async def subject(self) -> AsyncIterator[RootsSubject]:
+    async def subject(self) -> AsyncIterator[StoresSubject]:
         async with RootsSubject(in_memory(), engine=True) as subject:
             yield subject
 
@@ -254,7 +254,7 @@ class TestWorkersOfThreeInMemory(WorkerContract):
 @pytest.mark.usefixtures("another_form")
 class TestThreeFiles(BackendContract):
     @pytest.fixture
-    async def subject(self, quick_directory: Path, is_together: bool) -> AsyncIterator[RootsSubject]:
+    async def subject(self, quick_directory: Path, is_together: bool) -> AsyncIterator[StoresSubject]:
         directory = Path(tempfile.mkdtemp(dir=quick_directory))
         async with RootsSubject(in_files(directory), together=is_together) as subject:
             yield subject
@@ -264,7 +264,7 @@ class TestThreeFiles(BackendContract):
 @pytest.mark.usefixtures("another_form")
 class TestWorkersOfThreeFiles(WorkerContract):
     @pytest.fixture
-    async def subject(self, quick_directory: Path) -> AsyncIterator[RootsSubject]:
+    async def subject(self, quick_directory: Path) -> AsyncIterator[StoresSubject]:
         directory = Path(tempfile.mkdtemp(dir=quick_directory))
         async with RootsSubject(in_files(directory), engine=True) as subject:
             yield subject
@@ -287,7 +287,7 @@ async def note(what: str) -> str:
 
 
 @work(name="fan")
-async def fan(ctx: Context, count: int) -> Result[None, list[str]]:
+async def fan(ctx: Context, count: int) -> Result[None, str | list[str]]:
     return ctx.queue(*(note(str(n)) for n in range(count))).next(collect())
 
 
