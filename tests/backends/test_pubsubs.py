@@ -365,8 +365,10 @@ async def test_tls(run_directory: Path, tmp_path: Path, valkey: str) -> None:
     pem = certificate(tmp_path)
     serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     serving.load_cert_chain(pem)
+    # Without a timeout, the server resets a connection whose handshake takes a busy machine two seconds.
     nats = NatsServer(
-        run_directory / f"nats-{next(_names)}", f'tls {{ cert_file: "{pem}", key_file: "{pem}" }}'
+        run_directory / f"nats-{next(_names)}",
+        f'tls {{ cert_file: "{pem}", key_file: "{pem}", timeout: 60 }}',
     )
     try:
         nats.start()

@@ -178,9 +178,10 @@ async def test_stop_gives_back_an_item_that_waits_for_a_thread(
 async def test_a_thread_that_outlives_its_attempt_is_used_when_it_ends(
     make_app: MakeApp, blocks: Blocks
 ) -> None:
-    """The worker claims at once, and not when it polls."""
+    """The worker claims at once, and not when it polls. The timeout leaves time to begin: a
+    handler that has not begun occupies no thread."""
 
-    @work(name="hangs", timeout=0.05, retry=Retry(attempts=1))
+    @work(name="hangs", timeout=0.5, retry=Retry(attempts=1))
     def hangs() -> None:
         blocks.wait("hangs")
 
@@ -190,6 +191,7 @@ async def test_a_thread_that_outlives_its_attempt_is_used_when_it_ends(
 
     async with make_app(hangs, quick, plain, threads=1, poll_interval=LONG) as app:
         assert (await failure(app.enqueue(hangs()).result(PATIENCE))).error_type == "AttemptTimeout"
+        assert blocks.began == ["hangs"]
         handle = await app.enqueue(quick())
         await app.enqueue(plain()).result(PATIENCE)
         assert (await handle.state()).status == "ready"
