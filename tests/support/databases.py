@@ -23,12 +23,7 @@ class Postgres:
     @classmethod
     def throwaway(cls, url: str) -> "Postgres":
         """A server without fsync, where copying files is the faster way to make a database."""
-        server = cls(url, strategy="FILE_COPY")
-        # The kernel copies, from PostgreSQL 18 on.
-        server._admin.execute(
-            "select set_config(name, 'clone', false) from pg_settings where name = 'file_copy_method'"
-        )
-        return server
+        return cls(url, strategy="FILE_COPY")
 
     def __enter__(self) -> "Postgres":
         return self
