@@ -230,8 +230,9 @@ def shown_by_workers(page: str) -> Iterator[str]:
 
 CUT = re.compile(r"  (?:(?!  )[^\n])*…")
 """The last column of a table, if it is cut: how much of it is shown depends on the others."""
+COUNTED = re.compile(r"^(statistic|sample) +[\d,]+\n", re.MULTILINE)
+"""A row of a table with as many as the minutes in which something happened."""
 _MORE_MASKS = (
-    (re.compile(r"^(statistic|sample) +[\d,]+\n", re.MULTILINE), ""),
     (re.compile(r"\bin \d+\.\d+s\b"), "in SPAN"),
     (re.compile(r"\bpid +\d+"), "pid N"),
     (re.compile(r"\bevent loop \w+"), "event loop"),
@@ -243,7 +244,7 @@ _MORE_MASKS = (
 
 def plain(text: str) -> str:
     """The text without what differs from run to run."""
-    text = masked(CUT.sub("  CUT", text))
+    text = masked(COUNTED.sub("", CUT.sub("  CUT", text)))
     for pattern, mask in _MORE_MASKS:
         text = pattern.sub(mask, text)
     return text

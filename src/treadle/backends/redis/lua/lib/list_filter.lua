@@ -44,10 +44,6 @@ do
     return filter
   end
 
-  function ListFilter.has_status(filter, state)
-    return not filter.statuses or filter.statuses[ListFilter.status(state)]
-  end
-
   -- See which of these kinds are as wanted. Their rows begin with the numbers of the texts: see kinds.lua.
   local function read_kinds(filter, numbers)
     local tenant, queue, type = filter.tenant, filter.queue, filter.type
