@@ -17,7 +17,7 @@ from typing import Final
 
 from .topology import SLOTS, slot_of
 
-NEAR: Final = 64
+NEAR: Final = 16
 """Part of the distance between two tags by which one may be off its place."""
 
 
@@ -43,7 +43,7 @@ def _is_coprime(one: int, other: int) -> bool:
 def _tag(prefix: str, place: float, off: float) -> str:
     """A hash tag whose slot is at this place of the ring, or next to it."""
     names = (f"{prefix}.{n}" for n in count(1))
-    return next(name for name in names if _distance(slot_of(name), place) <= max(1.0, off))
+    return next(name for name in names if _distance(slot_of(name), place) <= max(8.0, off))
 
 
 def _distance(slot: int, place: float) -> float:
