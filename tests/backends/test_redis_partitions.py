@@ -10,7 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.backends.test_many_by_root import RootsSubject, _as_over_one_store, is_together
+from tests.backends.test_many import StoresSubject
+from tests.backends.test_many_by_root import RootsSubject, as_by_root, is_together
 from tests.support.valkey_cluster import SLOTS, ValkeyCluster
 from treadle import Treadle, work
 from treadle.backend import Backend
@@ -21,7 +22,7 @@ from treadle.base.timing import Clock
 from treadle.errors import InputError, WrongStore
 from treadle.testing import BackendContract, WorkerContract
 
-__all__ = ["_as_over_one_store", "is_together"]
+__all__ = ["as_by_root", "is_together"]
 
 
 @pytest.mark.parametrize("partitions", [2, 3, 4, 16, 64])
@@ -107,7 +108,7 @@ class PartitionsSubject(RootsSubject):
 @pytest.mark.usefixtures("another_form")
 class TestFourPartitions(BackendContract):
     @pytest.fixture
-    async def subject(self, cluster: ValkeyCluster, is_together: bool) -> AsyncIterator[PartitionsSubject]:
+    async def subject(self, cluster: ValkeyCluster, is_together: bool) -> AsyncIterator[StoresSubject]:
         async with PartitionsSubject(cluster, together=is_together) as subject:
             yield subject
 
@@ -115,6 +116,6 @@ class TestFourPartitions(BackendContract):
 @pytest.mark.usefixtures("another_form")
 class TestWorkersOfFourPartitions(WorkerContract):
     @pytest.fixture
-    async def subject(self, cluster: ValkeyCluster) -> AsyncIterator[PartitionsSubject]:
+    async def subject(self, cluster: ValkeyCluster) -> AsyncIterator[StoresSubject]:
         async with PartitionsSubject(cluster, engine=True) as subject:
             yield subject
