@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.backend import Backend, placed
+from treadle.backend import Backend
 from treadle.item import Demand, Heartbeat, Rejected, Submission
 from treadle.store.rules.settlement import next_version
 
@@ -37,6 +37,7 @@ from .build import (
     submit,
     submit_one,
     succeed,
+    tells_in_parts,
     verdicts,
 )
 from .check import consistent, open_members
@@ -299,7 +300,7 @@ class LargeCallCases:
         assert sum(one is not None for one in await backend.group(names)) == 100
         refs = [("default", name) for name in names]
         missing = set((await backend.ended(refs, refs)).missing)
-        while placed(backend) and len(missing) < self.MANY:  # of several stores, a slow one is asked again
+        while tells_in_parts(backend) and len(missing) < self.MANY:
             missing |= (await backend.ended(refs, refs)).missing
         assert len(missing) == self.MANY
         reply = await backend.beat(Heartbeat(worker="w", lease=LEASE, held=leases * 50))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from treadle.backend import Backend
+from treadle.backend import Backend, placed
 from treadle.item import (
     GROUP_MARK,
     AuditNote,
@@ -296,6 +296,11 @@ async def connections(subject: Subject, count: int) -> list[Backend]:
     """That many independent connections to the store."""
     others = await asyncio.gather(*(subject.another() for _ in range(count - 1)))
     return [subject.backend, *others]
+
+
+def tells_in_parts(backend: Backend) -> bool:
+    """Whether several stores are behind it, in a wrapper or not: each tells what it knows when it can."""
+    return placed(getattr(backend, "inner", backend)) is not None
 
 
 def whole(id: str) -> str:

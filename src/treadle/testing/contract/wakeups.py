@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from treadle.backend import Backend, carries_results, placed
+from treadle.backend import Backend, carries_results
 from treadle.item import Ref, Wake, WakeResult
 
-from .build import connections
+from .build import connections, tells_in_parts
 from .subject import Subject
 
 PATIENCE = 20.0
@@ -63,7 +63,7 @@ class WakeupCases:
         await subject.backend.publish(sent)
         fields = ["ready", "items", "groups", "asking", "awaited"]
         fields += ["results"] if carries_results(subject.backend) else []
-        needed = fields if placed(subject.backend) else []  # several stores each tell their part
+        needed = fields if tells_in_parts(subject.backend) else []
         await recorder.wait_until(
             lambda: bool(recorder.wakes) and all(recorder.named(field) for field in needed)
         )
