@@ -293,7 +293,7 @@ async def test_swapped_addresses_are_found_out() -> None:
     stores = memories("eu", "us", "asia")
     async with opened(stores):
         pass
-    with pytest.raises(WrongStore, match="is '(asia|us)': two addresses were swapped"):  # both are opened at once
+    with pytest.raises(WrongStore, match=r"is '(asia|us)': two addresses were swapped"):
         async with opened({"eu": stores["eu"], "us": stores["asia"], "asia": stores["us"]}):
             pass
     with pytest.raises(WrongStore):
