@@ -46,7 +46,8 @@ class ResultReader:
             if isinstance(each, GroupState):
                 found.append(await self._as_item(each))
             else:
-                found += await decode_states(self._registry, [each])
+                # A copy: several handlers may read one state, and it is decoded in place.
+                found += await decode_states(self._registry, [each and replace(each)])
         return found
 
     async def _as_item(self, group: GroupState) -> ItemState:
@@ -114,7 +115,7 @@ class ResultReader:
         """What `ids` name. failed: for an item that closes a failed group, the group."""
         plain = [id for id in ids if not isinstance(id, GroupRef)]
         source = self._combined if within is self._backend else within
-        states = map(_copy, await source.get(plain, tenant=tenant) if plain else ())
+        states = iter(await source.get(plain, tenant=tenant) if plain else ())
         found: list[Found] = [None if isinstance(id, GroupRef) else next(states) for id in ids]
         groups = [
             at
@@ -145,11 +146,6 @@ def _not_one(of: WorkTypeBase, chosen: Sequence[str], found: Mapping[str, Found]
         others = listed(f"{each.type} {id}" for id, each in found.items() if each is not None)
         advice = f"it waited for {others}" if others else "it waited for nothing"
     return InputError(f"ctx.result_of takes the one dependency that is a {of.name!r}, and {which}: {advice}")
-
-
-def _copy(state: ItemState | None) -> ItemState | None:
-    """Several handlers may read one state, and it is decoded in place."""
-    return None if state is None else replace(state)
 
 
 FEW: Final = 50
