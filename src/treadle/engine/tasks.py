@@ -7,7 +7,7 @@ import contextvars
 import functools
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sized
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from . import store_retry
 
@@ -78,14 +78,14 @@ class Tasks:
             await asyncio.wait(tasks, timeout=store_retry.STOP_TIMEOUT)
 
 
-class _Begun:
+class _Begun(Generic[T]):
     """A coroutine that has begun, and waits for a future: what is awaited is the rest of it."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, None], waits_for: Any) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T], waits_for: Any) -> None:
         self._coroutine = coroutine
         self._waits_for = waits_for
 
-    def __await__(self) -> Generator[Any, Any, None]:
+    def __await__(self) -> Generator[Any, Any, T]:
         waits_for = self._waits_for
         while True:
             try:
@@ -96,21 +96,29 @@ class _Begun:
                 resume = functools.partial(self._coroutine.send, value)
             try:
                 waits_for = resume()
-            except StopIteration:
-                return
+            except StopIteration as end:
+                return cast("T", end.value)
 
 
-async def _rest(coroutine: Coroutine[Any, Any, None], waits_for: Any) -> None:
-    await _Begun(coroutine, waits_for)
+async def _rest(coroutine: Coroutine[Any, Any, T], waits_for: Any) -> T:
+    return await _Begun(coroutine, waits_for)
 
 
-async def finish(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run to the end even if the caller is cancelled, then pass the cancellation on.
+async def finish(coroutine: Coroutine[Any, Any, T], *, at_once: bool = False) -> T:
+    """Run to the end even if the caller is cancelled, then pass the cancellation on. at_once: run up to the
+    first wait now, as `Tasks.start_at_once` does, not in the next turn of the event loop.
 
     Cancelling a commit says nothing about whether it happened. A bare `shield` would return to the caller
     while the commit is still under way.
     """
-    task = asyncio.ensure_future(coroutine)
+    context = contextvars.copy_context()
+    if at_once:
+        try:
+            waits_for = context.run(coroutine.send, None)
+        except StopIteration as end:
+            return cast("T", end.value)
+        coroutine = _rest(coroutine, waits_for)
+    task = asyncio.get_running_loop().create_task(coroutine, context=context)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -252,7 +260,7 @@ class Combiner(Generic[R]):
                 if self._pause is not None:
                     await self._pause()
                 await self._write_batch(self.next_batch())
-                if not (self.waiting or self._at_once):
+                if not self._at_once:
                     await asyncio.sleep(0)
         finally:
             self._writer = None

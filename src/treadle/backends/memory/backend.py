@@ -79,7 +79,7 @@ class MemoryBackend:
     """
 
     capabilities = CAPABILITIES | {"parts"}
-    answers_at_once = ("submit",)
+    answers_at_once = ("submit", "claim", "settle")
     carries_results = True
 
     def __init__(self, clock: Clock | None = None) -> None:

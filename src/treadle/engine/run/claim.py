@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from treadle.backend import answers_at_once
 from treadle.base.timing import seconds
 from treadle.bulk_action import BULK_TYPE
 from treadle.engine.core import Core
@@ -76,6 +77,7 @@ class Claimer:
         self._fairness: object = None
         self._empty = 0
         self._failures = 0
+        self._at_once = answers_at_once(core.backend, "claim")
         self._answer_lost = False
         """The store may have leased items to this worker that it does not know of."""
         self._has_unknown = False
@@ -144,6 +146,8 @@ class Claimer:
             wait = await self.run_once()
             if wait > 0:
                 await first_of(self._wake, self._clock, wait)
+            else:
+                await asyncio.sleep(0)  # the store may have answered without a turn of the event loop
 
     async def _pause(self) -> float:
         """Seconds that the `backpressure` hook asks to wait."""
@@ -247,7 +251,7 @@ class Claimer:
     async def _send(self, demand: Demand) -> Claim | None:
         """Claim, and take what was handed out. None: it got nothing, and is to be made anew."""
         try:
-            claim = await finish(self._claim_and_take(demand))
+            claim = await finish(self._claim_and_take(demand), at_once=self._at_once)
         except BaseException:
             self._answer_lost = True
             raise

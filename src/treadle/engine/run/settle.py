@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from treadle.backend import Backend, Placed, Transaction, placed, transaction_of
+from treadle.backend import Backend, Placed, Transaction, answers_at_once, placed, transaction_of
 from treadle.codec import check_size
 from treadle.engine.core import Core
 from treadle.engine.guarded_telemetry import NOTHING
@@ -103,6 +103,7 @@ class Settler:
         self._listener = listener
         self._sleep = core.settings.clock.sleep
         self._draw = core.settings.random.random
+        self._at_once = answers_at_once(core.backend, "settle")
         several = placed(core.backend)
 
         def make() -> Combiner[PendingSettlement]:
@@ -251,7 +252,7 @@ class Settler:
         tries = 0
         while True:
             try:
-                return await finish(self.commit(batch, settlements))
+                return await finish(self.commit(batch, settlements), at_once=self._at_once)
             except Exception as error:  # noqa: BLE001  reported, and handed to the caller
                 tries += 1
                 self.core.hooks.report(error, "settle", f"could not settle {len(settlements)} item(s)")
