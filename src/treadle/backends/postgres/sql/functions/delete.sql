@@ -98,12 +98,14 @@ end $$;
 -- group, that one becomes a placeholder: a group with this id may still come.
 create or replace function treadle.remove_items(p_nos bigint[]) returns void
 language plpgsql
-set jit = off set enable_seqscan = off
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   awaited bigint[] := array(
-    select d.prerequisite from treadle.dependency d join treadle.open_item o on o.no = d.dependent
-    where d.prerequisite = any(p_nos) and d.of_group and o.status = 0 and o.no <> all(p_nos));
+    select d.prerequisite from treadle.dependency d
+    cross join lateral (select o.status from treadle.open_item o where o.no = d.dependent offset 0) o
+    where d.prerequisite = any(p_nos) and d.of_group and o.status = 0 and d.dependent <> all(p_nos));
   recorded bigint[];
 begin
   with open as (

@@ -37,7 +37,9 @@ begin
   return pruned;
 end $$;
 
--- Members of ended groups, up to a portion, of as many groups as that takes.
+-- Members of ended groups, up to a portion, of as many groups as that takes. "offset 0" keeps each look-up a look-up: by
+-- statistics of short tables, or of one that was empty when the server looked, reading all of a table once per group
+-- seems cheaper.
 create or replace function treadle.prune_groups(p_now float8, p_limit int) returns int
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -63,7 +65,7 @@ begin
         select i.no, i.keep, i.keep_dead from treadle.item i where i.no = f.root
         union all
         select i.no, i.keep, i.keep_dead from treadle.item i where i.group_no = f.no) i
-      join treadle.ended_item e on e.no = i.no
+      cross join lateral (select e.outcome from treadle.ended_item e where e.no = i.no offset 0) e
       where f.ended + case e.outcome when 7 then i.keep_dead else i.keep end <= p_now) m on true
     limit p_limit) x;
   if groups is null then
@@ -76,8 +78,9 @@ begin
   end if;
   pruned := cardinality(nos);
   -- A group whose root goes is still found by its id, as long as it has other members.
-  update treadle.item_group g set id = i.id, tenant = i.tenant, type = i.type
-    from treadle.item i where i.no = any(nos) and i.group_no is null and g.no = i.no;
+  update treadle.item_group g
+    set (id, tenant, type) = (select i.id, i.tenant, i.type from treadle.item i where i.no = g.no)
+    where g.no = any(nos) and g.outermost is null;
   perform treadle.remove_items(nos);
   if rows = p_limit then
     -- There may be more of the last one: it is not looked through now.
@@ -85,13 +88,8 @@ begin
     groups := array_remove(groups, groups[rows]);
   end if;
   -- Nested groups that are empty, then the groups around them.
-  for level in 1 .. 2 loop
-    delete from treadle.item_group r
-      where (case level when 1 then r.outermost = any(groups) else r.no = any(groups) end)
-        and not exists (select 1 from treadle.item i where i.no = r.no)
-        and not exists (select 1 from treadle.item i where i.group_no = r.no)
-        and not exists (select 1 from treadle.item_group x where x.outermost = r.no);
-  end loop;
+  perform treadle.remove_empty_groups(array(select r.no from treadle.item_group r where r.outermost = any(groups)));
+  perform treadle.remove_empty_groups(groups);
   -- If a nested group is open, because the item that closes it was cancelled, look at this one again later.
   update treadle.item_group r set prune_at = least((
     select min(greatest(f.ended + case e.outcome when 7 then i.keep_dead else i.keep end, p_now)) from (
@@ -103,12 +101,25 @@ begin
       select i.no, i.keep, i.keep_dead from treadle.item i where i.no = f.root
       union all
       select i.no, i.keep, i.keep_dead from treadle.item i where i.group_no = f.no) i
-    join treadle.ended_item e on e.no = i.no
+    cross join lateral (select e.outcome from treadle.ended_item e where e.no = i.no offset 0) e
     where case e.outcome when 7 then i.keep_dead else i.keep end is not null),
     case when exists (select 1 from treadle.item_group x where x.outermost = r.no and x.ended is null)
          then p_now + 60 end)
   where r.no = any(groups);
   return pruned;
+end $$;
+
+-- Remove those of these groups that have neither their item, nor members, nor groups in them.
+create or replace function treadle.remove_empty_groups(p_nos bigint[]) returns void
+language plpgsql
+set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+  delete from treadle.item_group r where r.no = any(p_nos)
+    and not exists (select 1 from treadle.item i where i.no = r.no offset 0)
+    and not exists (select 1 from treadle.item i where i.group_no = r.no offset 0)
+    and not exists (select 1 from treadle.item_group x where x.outermost = r.no offset 0);
 end $$;
 
 -- Lock items that are to be removed, without those that another transaction is about to wait for. Later
@@ -161,24 +172,22 @@ begin
     where i.no = any(p_nos);
 end $$;
 
--- The names in `after` of these items, as far as they are open, or dead because they were unsatisfiable. The order of
--- the joins is as written: from the given items, also if the statistics say otherwise.
+-- The names in `after` of these items, as far as they are open, or dead because they were unsatisfiable.
 create or replace function treadle.names_awaited_by(p_nos bigint[])
 returns table (no bigint, id text, tenant text, name text, is_open boolean)
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-set join_collapse_limit = 1 set from_collapse_limit = 1
 set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 begin
   return query
-    select w.no, w.id, w.tenant, a.name, o.no is not null from unnest(p_nos) n(no)
-    join treadle.item w on w.no = n.no
-    left join treadle.open_item o on o.no = w.no
-    left join treadle.ended_item e on e.no = w.no
+    select n.no, w.id, w.tenant, a.name, w.is_open from unnest(p_nos) n(no)
+    cross join lateral (
+      select i.id, i.tenant, i.after, exists (select 1 from treadle.open_item o where o.no = n.no offset 0) as is_open
+      from treadle.item i where i.no = n.no offset 0) w
     cross join lateral unnest(w.after) a(name)
-    where o.no is not null or e.reason = 5;
+    where w.is_open or exists (select 1 from treadle.ended_item e where e.no = n.no and e.reason = 5 offset 0);
 end $$;
 
 -- The items, of any tenant, that have one of these names in `after`. Only the index of `after` can find them: a scan of
@@ -211,29 +220,29 @@ as $$
 declare
   nos bigint[];
 begin
-  delete from treadle.claimed_key k where (k.key, k.tenant) in (
-    select x.key, x.tenant from treadle.claimed_key x where x.until <= p_now order by x.until limit p_limit
-    for update skip locked);
-  delete from treadle.limit_state s where s.name in (
+  delete from treadle.claimed_key k where k.ctid = any(array(
+    select x.ctid from treadle.claimed_key x where x.until <= p_now order by x.until limit p_limit
+    for update skip locked));
+  delete from treadle.limit_state s where s.name = any(array(
     select x.name from treadle.limit_state x where x.until <= p_now order by x.until limit p_limit
-    for update skip locked);
+    for update skip locked));
   delete from treadle.lost_type t where t.lost < p_now - 31 * 86400;
   delete from treadle.removed_schedule r where r.at < p_now - 30 * 86400;
   delete from treadle.orders o where o.until <= p_now;
   perform treadle.prune_stats(60, p_now - 86400, p_limit);
   perform treadle.prune_stats(900, p_now - 86400, p_limit);
   perform treadle.prune_stats(3600, p_now - 90 * 86400, p_limit);
-  delete from treadle.audit a where a.no in (
+  delete from treadle.audit a where a.no = any(array(
     select x.no from treadle.audit x where x.at < p_now - 365 * 86400 order by x.at limit p_limit
-    for update skip locked);
+    for update skip locked));
 
   -- The items that waited for a placeholder have ended, or no longer wait.
   select array_agg(x.no) into nos from (
     select i.no from treadle.item i where i.type is null order by i.no limit p_limit for update skip locked) x;
   if nos is not null then
     delete from treadle.dependency d where d.prerequisite = any(nos)
-      and not exists (select 1 from treadle.open_item o where o.no = d.dependent and o.status in (0, 4));
+      and not exists (select 1 from treadle.open_item o where o.no = d.dependent and o.status in (0, 4) offset 0);
     delete from treadle.item i where i.no = any(nos)
-      and not exists (select 1 from treadle.dependency d where d.prerequisite = i.no);
+      and not exists (select 1 from treadle.dependency d where d.prerequisite = i.no offset 0);
   end if;
 end $$;

@@ -67,10 +67,10 @@ language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 as $$
 begin
-  delete from treadle.stat s where (s.step, s.at, s.type, s.queue) in (
-    select x.step, x.at, x.type, x.queue from treadle.stat x where x.step = p_step and x.at < p_before
-    order by x.at limit p_limit for update skip locked);
-  delete from treadle.sample s where (s.step, s.at, s.queue) in (
-    select x.step, x.at, x.queue from treadle.sample x where x.step = p_step and x.at < p_before
-    order by x.at limit p_limit for update skip locked);
+  delete from treadle.stat s where s.ctid = any(array(
+    select x.ctid from treadle.stat x where x.step = p_step and x.at < p_before
+    order by x.at limit p_limit for update skip locked));
+  delete from treadle.sample s where s.ctid = any(array(
+    select x.ctid from treadle.sample x where x.step = p_step and x.at < p_before
+    order by x.at limit p_limit for update skip locked));
 end $$;
