@@ -7,6 +7,7 @@
 -- other.
 
 local HIGHEST = string.rep('\255', 15) -- no rest is above this
+local byte = string.byte
 local MOST_TENANTS, MOST_FIRST = 100, 200
 
 local tenant, behind, size, cap = RawRows.text(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -15,26 +16,18 @@ local function count(prefix)
   return call('ZLEXCOUNT', K.marks, '[' .. prefix, '[' .. prefix .. HIGHEST)
 end
 
--- The last death of a mark and tenant: ended_at(8) n.
-local function last_death(prefix)
-  local last = call('ZREVRANGEBYLEX', K.marks, '[' .. prefix .. HIGHEST, '[' .. prefix, 'LIMIT', 0, 1)[1]
-  return last and sub(last, #prefix + 1)
-end
-
--- The last death of a mark, whosever it is.
-local function newest_death(mark)
-  if tenant then return last_death(mark .. tenant) end
-  local newest
-  local from = '[' .. mark
+-- The number of the row with a mark that died last, whosever it is.
+local function last_number(mark)
+  local newest_at, newest = -1, -1
+  local last = '[' .. mark .. (tenant or HIGHEST) .. HIGHEST
   for _ = 1, MOST_TENANTS do
-    local member = call('ZRANGEBYLEX', K.marks, from, '[' .. mark .. HIGHEST .. HIGHEST, 'LIMIT', 0, 1)[1]
+    local member = call('ZREVRANGEBYLEX', K.marks, last, '[' .. mark .. (tenant or ''), 'LIMIT', 0, 1)[1]
     if not member then break end
-    local owner = sub(member, 1, #mark + 4)
-    local death = last_death(owner)
-    if not newest or Store.before(newest, death) then newest = death end
-    from = '[' .. owner .. HIGHEST
+    local died_at, n = struct.unpack('>dI6', member, #mark + 5)
+    if died_at > newest_at or (died_at == newest_at and n > newest) then newest_at, newest = died_at, n end
+    last = '(' .. sub(member, 1, #mark + 4)
   end
-  return newest
+  return struct.pack('>I6', newest)
 end
 
 -- The row with a mark that was submitted first. Of one tenant: if it is among the first of the mark, or among those of
@@ -56,25 +49,60 @@ end
 
 local MOST_GROUPS = 500 -- tenants and releases of a mark
 local FEW = 100 -- a cap up to which no more deaths are looked at for their releases than are counted
+local MOST_DEATHS = 1000 -- of a mark that are read at once: of more, the tenants and releases one by one
 local has_releases = call('EXISTS', K.mark_releases) == 1
 
--- Under which releases rows with a mark died, for each tenant. If there are too many, none.
-local function releases_of(mark)
-  local prefix, answer, seen = mark .. (tenant or ''), {}, 0
-  local from, to = '[' .. prefix, '[' .. prefix .. HIGHEST .. HIGHEST
-  for _ = 1, MOST_GROUPS do
-    local first = call('ZRANGEBYLEX', K.mark_releases, from, to, 'LIMIT', 0, 1)[1]
-    if not first then return answer end
-    local group = sub(first, 1, #mark + 5 + first:byte(#mark + 5))
-    local release = sub(group, #mark + 6)
-    local total = call('ZLEXCOUNT', K.mark_releases, '[' .. group, '[' .. group .. HIGHEST)
-    local began = call('HGET', K.releases, release) or ''
-    for _, value in ipairs({release, total, sub(first, #group + 1, #group + 8), began}) do answer[#answer + 1] = value end
-    seen = seen + total
-    if cap <= FEW and seen >= cap then return answer end
-    from = '[' .. group .. HIGHEST
+local began = {} -- when releases began, by name
+
+local function began_at(release)
+  if began[release] == nil then began[release] = call('HGET', K.releases, release) or '' end
+  return began[release]
+end
+
+-- Under which releases rows with a mark died: for each its name, how many, when the first died and when it began. None if
+-- they are too many to be counted.
+local function releases_of(mark, total)
+  local releases, names, seen = {}, {}, 0
+
+  local function add(name, count, died_at)
+    local known = releases[name]
+    if not known then
+      known = {0, died_at}
+      releases[name], names[#names + 1] = known, name
+    end
+    known[1], seen = known[1] + count, seen + count
+    if died_at < known[2] then known[2] = died_at end
   end
-  return {}
+
+  local prefix, at = mark .. (tenant or ''), #mark + 5
+  local from, to = '[' .. prefix, '[' .. prefix .. HIGHEST .. HIGHEST
+  if cap > FEW and total <= MOST_DEATHS then
+    local members = call('ZRANGEBYLEX', K.mark_releases, from, to)
+    for i = 1, #members do
+      local member = members[i]
+      local last = at + byte(member, at)
+      add(sub(member, at + 1, last), 1, (struct.unpack('>d', member, last + 1)))
+    end
+  else
+    local groups = 0
+    while cap > FEW or seen < cap do
+      local first = call('ZRANGEBYLEX', K.mark_releases, from, to, 'LIMIT', 0, 1)[1]
+      if not first then break end
+      groups = groups + 1
+      if groups == MOST_GROUPS then return {} end
+      local last = at + byte(first, at)
+      local group = sub(first, 1, last)
+      from = '[' .. group .. HIGHEST
+      add(sub(first, at + 1, last), call('ZLEXCOUNT', K.mark_releases, '[' .. group, from), (struct.unpack('>d', first, last + 1)))
+    end
+  end
+  local answer = {}
+  for i = 1, #names do
+    local known = releases[names[i]]
+    answer[4 * i - 3], answer[4 * i - 2] = names[i], known[1]
+    answer[4 * i - 1], answer[4 * i] = struct.pack('>d', known[2]), began_at(names[i])
+  end
+  return answer
 end
 
 local names = call('ZREVRANGE', K.marks_last, behind, behind + size - 1)
@@ -84,8 +112,8 @@ for i = 1, #names do
   local total = count(mark .. (tenant or ''))
   if total > 0 then
     found[#found + 1] = {names[i], math.min(total, cap + 1), first_number(mark)}
-    numbers[#numbers + 1] = sub(newest_death(mark), 9, 14)
-    found[#found][5] = has_releases and releases_of(mark) or {}
+    numbers[#numbers + 1] = last_number(mark)
+    found[#found][5] = has_releases and releases_of(mark, total) or {}
   end
 end
 local rows = RawRows.read(numbers)
