@@ -3,6 +3,7 @@
 backend.py        RedisBackend, made of the verbs in
   submit.py claim.py settle.py steps.py read.py lists.py watch.py operate.py orders.py workers.py limits.py
   schedules.py records.py
+kinds.py          what counts stand for
 stage.py          many items that one call stores, in portions that are seen together
 moving.py         the namespace as records, and filled from records; marks: lua/moving
 scripts.py        the scripts: lua/*.lua, and what they share: lua/lib/*.lua

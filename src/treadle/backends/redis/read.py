@@ -6,17 +6,17 @@ instants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+import asyncio
+from collections.abc import Iterator, Sequence
 from struct import Struct as Bytes
 from typing import Any, Final, TypeVar
 
 from treadle.item import Count, Ended, GroupState, ItemState, Ref, Status
 from treadle.store.rules.settlement import LONE_VERSION
-from treadle.store.rules.watching import CountKey
 
-from .item_bytes import STATUSES, KindNames, item_state, read_item, read_kind
-from .link import RedisVerbs
+from .item_bytes import item_state, read_item
+from .kinds import KindCounts
+from .link import RedisLink, RedisVerbs
 from .scripts import RedisScript
 
 _GET: Final = RedisScript("get")
@@ -29,21 +29,22 @@ _MOST_ITEMS: Final = 300
 once they would hold the server as one call of 1,000 does."""
 _MOST_GROUPS: Final = 100
 _MOST_ENDED: Final = 150
-_MOST_KINDS: Final = 2000
 
 _GROUP_ROW: Final = Bytes(">IdBIIddI6s4s")
 _CONTRIBUTED: Final = 1
 _FINAL: Final = 2
 _HAS_VALUE: Final = 4
 
-_NOT_COUNTED: Final = frozenset((b"S", b"C"))
+NOT_COUNTED: Final[frozenset[Status]] = frozenset(("success", "cancelled"))
 
 T = TypeVar("T")
 
-kind_names: Final = lru_cache(maxsize=16_384)(read_kind)
-
 
 class RedisRead(RedisVerbs):
+    def __init__(self, link: RedisLink) -> None:
+        super().__init__(link)
+        self._kind_counts = KindCounts()
+
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
         found: list[ItemState | None] = []
         for some in portions(ids, _MOST_ITEMS):
@@ -79,56 +80,20 @@ class RedisRead(RedisVerbs):
         return Ended(ended_items, ended_groups, frozenset(missing))
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
-        found = sums_of(*await self._counts_by_kind(tenant, ended=ended))
+        await self._link.run(UNFOLDED, on="read")
+        counted = await self._counted()
+        found = counted.sums(tenant, without=() if ended else NOT_COUNTED)
         return [Count(*key, count) for key, count in found.items()]
 
-    # -- kinds -----------------------------------------------------------------------------------------
-
-    async def _counts_by_kind(
-        self, tenant: str | None, *, ended: bool = False
-    ) -> tuple[dict[Status, dict[bytes, int]], dict[bytes, KindNames]]:
-        """By status, how many items of each kind there are, by the number of the kind: in one step; and the
-        names of the kinds of the tenant."""
-        await self._link.run(UNFOLDED, on="read")
+    async def _counted(self) -> KindCounts:
+        """The counts of now, as they were in one step. No stage may be unfolded meanwhile."""
         # In a script, all that is read is copied twice.
-        values = await self._link.command(b"HGETALL", self._link.key("counts"), on="read")
-        found: dict[int, dict[bytes, int]] = {
-            letter[0]: {} for letter in STATUSES if ended or letter not in _NOT_COUNTED
-        }
-        for name, value in zip(values[::2], values[1::2], strict=True):
-            # A third of them: there is one for each status that a kind has ever had.
-            if value != b"0" and (numbers := found.get(name[4])) is not None:
-                numbers[name[:4]] = int(value)
-        kinds = await self._kinds(list(set[bytes]().union(*found.values())))
-        if tenant is not None:
-            kinds = {k: kind for k, kind in kinds.items() if kind.tenant == tenant}
-        return {STATUSES[bytes((letter,))]: numbers for letter, numbers in found.items()}, kinds
-
-    async def _kinds(self, numbers: Sequence[bytes]) -> dict[bytes, KindNames]:
-        """Those kinds that still exist."""
-        found: dict[bytes, KindNames] = {}
-        for some in portions(numbers, _MOST_KINDS):
-            rows = await self._link.command(b"HMGET", self._link.key("kinds"), *some, on="read")
-            found |= {k: kind_names(row) for k, row in zip(some, rows, strict=True) if row is not None}
-        return found
-
-
-def sums_of(
-    counts: Mapping[Status, Mapping[bytes, int]], kinds: Mapping[bytes, KindNames]
-) -> dict[CountKey, int]:
-    """How many items of these kinds there are, by tenant, queue, type and status."""
-    places: dict[tuple[str, str, str], int] = {}
-    place_of = {
-        k: places.setdefault((kind.tenant, kind.queue, kind.type), len(places)) for k, kind in kinds.items()
-    }
-    found: dict[CountKey, int] = {}
-    for status, numbers in counts.items():
-        sums = [0] * len(places)
-        for k, count in numbers.items():
-            if k in place_of:
-                sums[place_of[k]] += count
-        found.update(((*names, status), each) for names, each in zip(places, sums, strict=True) if each)
-    return found
+        keys = (self._link.key("counts"), self._link.key("kinds"))
+        counts, kinds = await asyncio.gather(
+            *(self._link.command(b"HGETALL", key, on="read") for key in keys)
+        )
+        self._kind_counts.read(counts, kinds)
+        return self._kind_counts
 
 
 def portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:

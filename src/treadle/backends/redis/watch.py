@@ -5,7 +5,7 @@ Lines are put together here: scripts know kinds, which are the items of one type
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +32,8 @@ from treadle.store.rules.watching import (
 )
 
 from .item_bytes import STATUSES, Argument, KindNames, item_state, read_double, read_item
-from .read import RedisRead, full_state, kind_names, portions, sums_of
+from .kinds import kind_names
+from .read import NOT_COUNTED, RedisRead, full_state, portions
 from .scripts import RedisScript
 from .workers import read_workers
 
@@ -98,53 +99,49 @@ class RedisWatch(RedisRead):
         self, *, tenant: str | None = None, quick: bool = False, brief: bool = False
     ) -> Overview:
         answer = await self._link.run(_OVERVIEW, on="read")
-        now, unknown, rows, began = answer
+        now, unknown, rows, began, doomed = answer
         at, workers = read_double(now), _by_id(rows)
         lost = {
             type.decode(): read_double(since) for type, since in zip(unknown[::2], unknown[1::2], strict=True)
         }
-        counts, kinds = await self._counts_by_kind(tenant)
-        found = sums_of(counts, kinds)
-        ready = {k: kinds[k] for k in counts.get("ready", ()) if k in kinds}
-        unserved = await self._unserved(ready, workers, at)
+        counted = await self._counted()
+        found = counted.sums(tenant, without=NOT_COUNTED)
+        ready = {key: count for key, count in found.items() if key[3] == "ready"}
+        queues = dict.fromkeys(queue for _, queue, _, _ in ready)
+        most = max(_LEAST_AGED, _MOST_AGED // max(1, len(queues)))
+        lines = {queue: _at_most(most, counted.lines(queue, tenant)) for queue in queues}
+        fleet, unserved = Fleet(workers, at), Counter[str]()
+        for (_, _, type, _), count in ready.items():
+            if type in unserved or not fleet.serves(type=type):
+                unserved[type] += count
+        # Doomed items count as ready, and are in no line.
+        kinds = counted.ready(unserved, tenant) if doomed else {}
+        if kinds:
+            heads = await self._heads(list(kinds.values()), counted=True)
+            unserved = Counter(
+                {type: head.size for type, head in zip(kinds, heads, strict=True) if head is not None}
+            )
         return Overview(
             now=at,
             counts=shown_counts(found),
-            ages=tuple(await self._ages(ready)),
+            ages=tuple(await self._ages(lines)),
             unserved=tuple(
                 UnservedType(type, number, unserved_since(type, workers, lost, at))
-                for type, number in unserved
+                for type, number in sorted(unserved.items())
             ),
             workers=tuple(workers),
             releases=_releases(began),
         )
 
-    async def _ages(self, ready: Mapping[bytes, KindNames]) -> list[QueueAge]:
-        queues = _lines_of(ready)
-        most = max(_LEAST_AGED, _MOST_AGED // max(1, len(queues)))
-        looked_at = {queue: _at_most(most, lines.values()) for queue, lines in queues.items()}
-        names = [queue for queue, lines in looked_at.items() for _ in lines]
-        heads = await self._heads([line for lines in looked_at.values() for line in lines])
+    async def _ages(self, queues: Mapping[str, Sequence[list[bytes]]]) -> list[QueueAge]:
+        """queues: the kinds of their lines."""
+        names = [queue for queue, lines in queues.items() for _ in lines]
+        heads = await self._heads([line for lines in queues.values() for line in lines])
         oldest: dict[str, float] = {}
         for queue, head in zip(names, heads, strict=True):
             if head is not None:
                 oldest[queue] = min(head.ready_at, oldest.get(queue, head.ready_at))
         return [QueueAge(queue, at) for queue, at in sorted(oldest.items())]
-
-    async def _unserved(
-        self,
-        ready: Mapping[bytes, KindNames],
-        workers: Sequence[WorkerState],
-        now: float,
-    ) -> list[tuple[str, int]]:
-        """Types that no worker claims, each with the number of its ready items. Doomed ones do not count."""
-        fleet = Fleet(workers, now)
-        types: defaultdict[str, list[bytes]] = defaultdict(list)
-        for number, kind in ready.items():
-            types[kind.type].append(number)
-        shown = [type for type in sorted(types) if not fleet.serves(type=type)]
-        heads = await self._heads([types[type] for type in shown], counted=True)
-        return [(type, head.size) for type, head in zip(shown, heads, strict=True) if head is not None]
 
     async def marks(
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
