@@ -5,7 +5,7 @@ Lines are put together here: scripts know kinds, which are the items of one type
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +31,7 @@ from treadle.store.rules.watching import (
     why_again,
 )
 
-from .item_bytes import STATUSES, Argument, KindNames, item_state, read_double, read_item
+from .item_bytes import STATUSES, Argument, item_state, read_double, read_item
 from .kinds import kind_names
 from .read import NOT_COUNTED, RedisRead, full_state, portions
 from .scripts import RedisScript
@@ -82,14 +82,22 @@ class RedisWatch(RedisRead):
     async def lines(
         self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
     ) -> Sequence[Line]:
-        lines = _lines_of(await self._ready_kinds(queue), tenant)[queue]
+        found = await self._link.run(_READY_KINDS, [queue, tenant or ""], on="read")
+        lines = sorted(
+            (kind.tenant, kind.lane, kinds)
+            for kind, kinds in zip(map(kind_names, found[::2]), found[1::2], strict=True)
+        )
         shown: list[Line] = []
-        for names in portions(sorted(lines), max(1, min(count, _MOST_KINDS))):
+        for some in portions(lines, max(1, min(count, _MOST_KINDS))):
             if len(shown) >= count:
                 break
-            heads = await self._heads([lines[name] for name in names], counted=True)
+            heads = await self._heads(
+                [[kinds[at : at + 4] for at in range(0, len(kinds), 4)] for _, _, kinds in some], counted=True
+            )
             shown += (
-                _line(*name, head, cap) for name, head in zip(names, heads, strict=True) if head is not None
+                _line(tenant, lane, head, cap)
+                for (tenant, lane, _), head in zip(some, heads, strict=True)
+                if head is not None
             )
         return shown[: max(0, count)]
 
@@ -158,12 +166,6 @@ class RedisWatch(RedisRead):
         shown = found[: max(0, count)]
         shown.sort(key=lambda each: (each[1].last_at, each[0]), reverse=True)
         return [mark for _, mark in shown]
-
-    # -- ready kinds -----------------------------------------------------------------------------------
-
-    async def _ready_kinds(self, queue: str) -> dict[bytes, KindNames]:
-        values = await self._link.run(_READY_KINDS, [queue], on="read")
-        return {k: kind_names(row) for k, row in zip(values[::2], values[1::2], strict=True)}
 
     async def _heads(
         self, lists: Sequence[Sequence[bytes]], *, counted: bool = False
@@ -253,17 +255,6 @@ def _in_short(values: Sequence[bytes]) -> tuple[RelatedItem, ...]:
 
 
 # -------------------------------------------------------------------------------------------- lines and marks
-
-
-def _lines_of(
-    kinds: Mapping[bytes, KindNames], tenant: str | None = None
-) -> defaultdict[str, dict[tuple[str, str], list[bytes]]]:
-    """By queue, then by tenant and lane: the numbers of the kinds of a line."""
-    found: defaultdict[str, dict[tuple[str, str], list[bytes]]] = defaultdict(dict)
-    for number, kind in kinds.items():
-        if tenant in (None, kind.tenant):
-            found[kind.queue].setdefault((kind.tenant, kind.lane), []).append(number)
-    return found
 
 
 def _at_most(most: int, lines: Iterable[list[bytes]]) -> list[list[bytes]]:

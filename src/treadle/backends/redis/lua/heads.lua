@@ -6,21 +6,37 @@
 
 local HIGHEST = string.rep('\255', 17) -- no rest is above this
 
-local counts_rows = ARGV[1] == '1'
+local counts_rows, ready = ARGV[1] == '1', K.ready
+
+-- By number of a kind: how many ready rows are in line. Doomed ones are not, and count as ready.
+local function sizes_of_kinds()
+  if not counts_rows or call('ZCARD', K.doomed) > 0 then return nil end
+  local names, sizes, at = {}, {}, 2
+  while at <= #ARGV do
+    local last = at + tonumber(ARGV[at])
+    for i = at + 1, last do names[#names + 1] = ARGV[i] .. 'r' end
+    at = last + 1
+  end
+  local found = RawRows.fields(K.counts, names)
+  for i = 1, #names do sizes[sub(names[i], 1, 4)] = tonumber(found[i] or 0) end
+  return sizes
+end
+
+local known_sizes = sizes_of_kinds()
 local heads, numbers, sizes = {}, {}, {}
 local at, list = 2, 0
 while at <= #ARGV do
   local last, first, priority, place, size = at + tonumber(ARGV[at]), false, 0, 0, 0
   list = list + 1
   for i = at + 1, last do
-    local from, to = '[' .. ARGV[i], '[' .. ARGV[i] .. HIGHEST
-    local head = call('ZRANGEBYLEX', K.ready, from, to, 'LIMIT', 0, 1)[1]
-    if head then
+    local k = ARGV[i]
+    local head = call('ZRANGEBYLEX', ready, '[' .. k, '+', 'LIMIT', 0, 1)[1]
+    if head and sub(head, 1, 4) == k then
       local its_priority, its_place = struct.unpack('>I4I6', head, 5)
       if not first or its_priority < priority or (its_priority == priority and its_place < place) then
         first, priority, place = head, its_priority, its_place
       end
-      if counts_rows then size = size + call('ZLEXCOUNT', K.ready, from, to) end
+      if counts_rows then size = size + (known_sizes and known_sizes[k] or call('ZLEXCOUNT', ready, '[' .. k, '[' .. k .. HIGHEST)) end
     end
   end
   heads[list], sizes[list] = first, size
