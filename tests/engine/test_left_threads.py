@@ -6,8 +6,8 @@ import asyncio
 import gc
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 
@@ -164,29 +164,50 @@ def test_no_heartbeats_are_sent_after_the_loop_and_its_threads_have_ended(store:
         assert not watchdog.is_alive()
 
 
-def test_a_thread_that_ends_while_the_loop_does_leaves_no_task(
-    store: MakeBackend, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The tasks of the loop have been cancelled. One that began now would never end."""
+class Cancelled(asyncio.Future[None]):
+    """A future that calls a function when the task that waits for it is cancelled."""
 
-    async def release_last(left: LeftBehind, runtime: Any) -> None:
+    def __init__(self, call: Callable[[], None]) -> None:
+        super().__init__()
+        self._call = call
+
+    def cancel(self, msg: Any = None) -> bool:
+        self._call()
+        return super().cancel(msg)
+
+
+@pytest.mark.parametrize("tasks", ["cancelled", "ending"])
+def test_a_thread_that_ends_while_the_loop_does_leaves_no_task(
+    tasks: str, store: MakeBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tasks of the loop are cancelled, or some have ended too. One that began now would never end."""
+
+    async def release_last(release: Callable[[], None]) -> None:
+        if tasks == "cancelled":
+            await Cancelled(release)
         try:
             await asyncio.Event().wait()
         finally:
-            left.release.set()
-            while runtime.runner.pools.threads.busy:
-                time.sleep(0.01)  # noqa: ASYNC251  the loop must not notice it before it ends
+            release()
 
-    async def main(left: LeftBehind) -> asyncio.Task[None]:
+    async def main(left: LeftBehind) -> tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]:
         await left.run()
         (runtime,) = core_of(left.app).lingering
-        last = asyncio.create_task(release_last(left, runtime))
+        threads: Any = cast("Any", runtime).runner.pools.threads
+
+        def release() -> None:
+            left.release.set()
+            while threads.busy:
+                time.sleep(0.01)  # the loop must not notice it before it ends
+
+        last = asyncio.create_task(release_last(release))
         await asyncio.sleep(0)
-        return last
+        return asyncio.get_running_loop(), last
 
     def run() -> None:
         left = LeftBehind(lambda *types, **settings: Treadle(store(), work=types, **settings))
-        asyncio.run(main(left))
+        loop, _ = asyncio.run(main(left))
+        assert not asyncio.all_tasks(loop)
         assert not core_of(left.app).lingering
 
     run()

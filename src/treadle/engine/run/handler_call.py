@@ -133,7 +133,7 @@ class HandlerCaller:
         try:
             value, error = await asyncio.shield(future)
         except asyncio.CancelledError:
-            if not thread.done() or thread.cancelled():
+            if not thread.done() or thread.cancelled() or self._pools.loop_ends():
                 await self._leave(caller, thread, future)
                 raise
             value, error = thread.result()  # it has ended, and the loop had not noticed yet
@@ -144,8 +144,8 @@ class HandlerCaller:
     async def _leave(
         self, caller: HeldLease | BatchCall, thread: Future[Any], future: asyncio.Future[Any]
     ) -> None:
-        """The attempt was cancelled, and its thread has not ended."""
-        if self._pools.stopped and thread.running():
+        """The attempt was cancelled, and its thread has not ended, or the event loop ends first."""
+        if self._pools.loop_ends() or (self._pools.stopped and thread.running()):
             caller.leave_to_lease()
         elif not thread.cancel():  # it has begun
             self._settle_stopped(caller)

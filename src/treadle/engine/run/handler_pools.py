@@ -61,6 +61,8 @@ class HandlerPools:
         """By the name of their pool."""
         self.stopped = False
         """The worker has stopped. No handler begins, and no task waits for a thread that still runs."""
+        self.loop_ends: Callable[[], bool] = bool
+        """Whether the event loop ends, after the worker has: what would begin now would never end."""
 
     def processes(self) -> ProcessPool:
         if self._processes is None:

@@ -174,7 +174,9 @@ class Runtime:
         ended, threads = asyncio.Event(), self.runner.pools.threads
         wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set)
         # It waits from now on: a task that began while the event loop ends would never end.
-        self._ending = asyncio.create_task(self._end_lingering(ended))
+        self._ending = ending = asyncio.create_task(self._end_lingering(ended))
+        # Nothing but the end of the loop cancels it, and that cancels all tasks before any of them goes on.
+        self.runner.pools.loop_ends = lambda: ending.cancelling() > 0
         threads.when_idle(functools.partial(self._call_on_loop, wake))
 
     def _call_on_loop(self, wake: Callable[[], object]) -> None:
