@@ -84,10 +84,11 @@ class FullCounts:
         return self._task
 
     async def _count(self, at: float) -> None:
-        was_known = self.fresh is not None
+        known = self.fresh
         try:
-            found = await self._client.overview(quick=True)
-            size, _ = total(found.counts)
+            # About how many there are is known from the last time: pages wait less for the store then.
+            found = await self._client.overview(quick=True, brief=known is not None)
+            size, _ = total((found if known is None else known).counts)
             if size <= MOST_EXACT:
                 found = replace(found, counts=tuple(await self._client.counts()))
             else:
@@ -100,7 +101,7 @@ class FullCounts:
         finally:
             self._interval = max(COUNT_EVERY, (self._clock() - at) / MOST_BUSY)
         self._found, self._found_at = found, at
-        if not was_known:
+        if known is None:
             self._on_counted()
 
 

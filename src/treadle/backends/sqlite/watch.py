@@ -287,7 +287,11 @@ def marks(tx: Tx, tenant: str | None, count: int, cap: int) -> list[DeadMark]:
 
 
 def _newest_marks(tx: Tx, tenant: str | None, count: int) -> list[str]:
-    """The marks of the newest deaths, then any others."""
+    """The marks of the newest deaths, then any others. If there are few, only their index is looked at."""
+    name, within = ("marks", ()) if tenant is None else ("marks_of_tenant", (tenant,))
+    every: list[tuple[str, float]] = tx.rows(_SQL[name], *within, count + 1)
+    if len(every) <= count:
+        return [mark for mark, _ in sorted(every, key=lambda row: row[1], reverse=True)]
     tenants = ALL_TENANTS if tenant is None else one_tenant(tenant)
     found: dict[str, None] = {}
     for most in _MOST_DEATHS:

@@ -91,6 +91,31 @@ CROSS JOIN treadle_open AS o ON o.no = p.no AND o.token = p.token
 CROSS JOIN treadle_item AS i ON i.no = o.no
 WHERE p.name = ? ORDER BY p.token
 
+-- All marks and the newest death of each: two steps in an index each.
+-- :name marks
+WITH RECURSIVE found (mark) AS (
+    SELECT (SELECT mark FROM treadle_dead INDEXED BY treadle_dead_mark ORDER BY mark LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.mark FROM treadle_dead AS d INDEXED BY treadle_dead_mark WHERE d.mark > f.mark
+            ORDER BY d.mark LIMIT 1)
+    FROM found AS f WHERE f.mark IS NOT NULL
+)
+SELECT f.mark, (SELECT d.ended FROM treadle_dead AS d INDEXED BY treadle_dead_mark_ended WHERE d.mark = f.mark
+                ORDER BY d.ended DESC LIMIT 1)
+FROM found AS f WHERE f.mark IS NOT NULL LIMIT ?1
+
+-- :name marks_of_tenant
+WITH RECURSIVE found (mark) AS (
+    SELECT (SELECT mark FROM treadle_dead INDEXED BY treadle_dead_tenant WHERE tenant = ?1 ORDER BY mark LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.mark FROM treadle_dead AS d INDEXED BY treadle_dead_tenant
+            WHERE d.tenant = ?1 AND d.mark > f.mark ORDER BY d.mark LIMIT 1)
+    FROM found AS f WHERE f.mark IS NOT NULL
+)
+SELECT f.mark, (SELECT d.ended FROM treadle_dead AS d INDEXED BY treadle_dead_tenant
+                WHERE d.tenant = ?1 AND d.mark = f.mark ORDER BY d.ended DESC LIMIT 1)
+FROM found AS f WHERE f.mark IS NOT NULL LIMIT ?2
+
 -- The marks of the newest deaths. Tenants from ?1 to ?2: a blob is greater than every text.
 -- :name newest_deaths
 SELECT mark FROM (SELECT mark, tenant FROM treadle_dead INDEXED BY treadle_dead_ended
