@@ -357,6 +357,7 @@ async def test_pages_go_on_where_they_ended(
     assert (await all_of("type:mail.send"))[0] == newest
     monkeypatch.setattr(items_view, "ROWS", 7)
     monkeypatch.setattr(items_view, "PORTION", 10)
+    monkeypatch.setattr(items_view, "MOST_LOOKED_AT", 40)
     monkeypatch.setattr(items_view, "LOOK_SECONDS", 60)
     found, pages = await all_of("input.order:1")
     assert found == [

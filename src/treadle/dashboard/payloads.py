@@ -58,7 +58,7 @@ class Payload(msgspec.Struct, frozen=True):
 def read_payload(visit: Visit, state: ItemState, what: What, *, reveal: bool = False) -> tuple[Any, str]:
     """A JSON value without secrets, and why this code could not read it, or "". reveal: with its secrets,
     which no visitor may see."""
-    values = visit.client.values
+    values = visit.values
     read = values.input if what == "input" else values.result
     value, problem = read(state, reveal=reveal)
     return value if reveal else visit.site.secrets.masked(value), problem
@@ -94,7 +94,7 @@ def shown_headers(visit: Visit, state: ItemState) -> dict[str, str] | None:
     """The headers of an item. None: this visitor sees no payloads."""
     if not visit.access.payloads:
         return None
-    return cast("dict[str, str]", visit.site.secrets.masked(visit.client.values.headers(state)))
+    return cast("dict[str, str]", visit.site.secrets.masked(visit.values.headers(state)))
 
 
 def shown_error(visit: Visit, state: ItemState) -> str:
@@ -117,7 +117,7 @@ def shown_reasons(visit: Visit, why: Why) -> list[Reason]:
 def shown_item_json(visit: Visit, state: ItemState, *, history: bool = False) -> dict[str, Any]:
     """An item for programs, as `treadle show --json` has it. What is not shown is null, and `hidden` says so;
     what is long is null, and `cut` says so."""
-    fields = visit.client.values.item(state, history=history)
+    fields = visit.values.item(state, history=history)
     if not visit.access.payloads:
         fields |= {"input": None, "result": None, "headers": None, "error": None, "hidden": True}
         fields.pop("unreadable", None)

@@ -108,7 +108,7 @@ def _shown(visit: Visit, state: ItemState, found: Recorded, chunks: Sequence[Chu
     kept = found.kept
     newest = [step for at, step in enumerate(kept, MOST_STEPS) if at >= len(kept) or not step.over]
     small = [_small(step) for step in newest]
-    fields = visit.client.values.recorded(
+    fields = visit.values.recorded(
         state, msgspec.structs.replace(found, steps=tuple(small)), visit.site.now()
     )
     for step in fields["steps"]:
@@ -189,7 +189,7 @@ def _words(step: StepRecord, over: bool, ended: bool, error: str | None) -> str:
 
 def _chunk(visit: Visit, state: ItemState, chunk: Chunk) -> dict[str, Any]:
     is_large = len(chunk.value) > LARGEST
-    fields = visit.client.values.chunk(
+    fields = visit.values.chunk(
         state, msgspec.structs.replace(chunk, value=None) if is_large else chunk
     )
     return {**fields, "value": visit.site.secrets.masked(fields["value"])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
+from functools import cached_property
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from treadle.define.secret_values import SecretMask
 from treadle.errors import StoreTooSlow
 from treadle.item_facts import Overview
 from treadle.operate.filters import check_tenant
+from treadle.operate.item_json import Values
 
 from .access import Access, Action, Forbidden, NotShown
 from .addresses import PageAddresses
@@ -146,6 +148,11 @@ class Visit(PageAddresses):
         return self.request.client.host if self.request.client else ""
 
     # -- reading ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def values(self) -> Values:
+        """What items and groups hold: see `app.values`."""
+        return self.client.values
 
     async def overview(self) -> Overview:
         """How the store stands, as the visitor may see it. It counts for some hundredths of a second, or only

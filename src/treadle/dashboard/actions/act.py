@@ -33,10 +33,12 @@ MOST_AT_ONCE: Final = 100
 """The most items that are changed at once. More are a bulk action, and need a reason."""
 MOST_NAMED: Final = 2000
 """The most items that can be chosen one by one."""
-COUNT_SECONDS: Final = 0.05
+COUNT_SECONDS: Final = 0.04
 """Seconds for which items are counted. The page says so if there are more."""
 REACH: Final = 2_000
-"""Items that are looked at in one call, to count and to show examples: the time is looked at after each."""
+"""Items that are looked at in one call, to count and to show examples."""
+PORTION: Final = 250
+"""Items that are read in one call: the time is looked at after each."""
 EXAMPLES: Final = 5
 CANARY: Final = 5
 """Proposed canary of a bulk action."""
@@ -270,7 +272,9 @@ async def _filtered(visit: Visit, verb: ActionVerb, found: ItemFilter) -> Chosen
     counted = ItemCount(EXAMPLES)
     source = filter_source(visit.client.backend, where, bulk=False, reach=REACH)
     deaths = Deaths(visit)
-    await visit.in_time(counted.read(source, seconds=COUNT_SECONDS, bounded=False, look=deaths.look))
+    await visit.in_time(
+        counted.read(source, page=PORTION, seconds=COUNT_SECONDS, bounded=False, look=deaths.look)
+    )
     return Chosen(
         filter=found,
         count=counted.count,

@@ -63,7 +63,7 @@ async def edit(visit: Visit) -> Response:
 
 
 def _shown_input(visit: Visit, item: ItemState) -> tuple[object, str]:
-    value, unreadable = visit.client.values.input(item)
+    value, unreadable = visit.values.input(item)
     return visit.site.secrets.masked(value), unreadable
 
 
@@ -76,7 +76,7 @@ def _check_editable(visit: Visit, item: ItemState) -> AnyWorkType:
 
 
 async def _edit(visit: Visit, item: ItemState, type: AnyWorkType, form: Form, shown: object) -> Response:
-    stored, _ = visit.client.values.input(item, reveal=True)
+    stored, _ = visit.values.input(item, reveal=True)
     try:
         typed = with_secrets(read_json(form.text("input"), "input"), shown, stored)
     except RecursionError:

@@ -134,7 +134,7 @@ def group_verbs(group: GroupState) -> list[Action]:
 
 def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
     """What is shown of a group. Its value is a payload."""
-    shown = visit.client.values.group(group)
+    shown = visit.values.group(group)
     if visit.access.payloads:
         shown["value"] = exact_json(visit.site.secrets.masked(shown["value"]))
         return shown

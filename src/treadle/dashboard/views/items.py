@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final, get_args
 
 import msgspec
@@ -40,11 +40,14 @@ REACH: Final = 20_000
 """Items that are looked at for a page, where no index leads to those that match."""
 REACH_OF_RELEASE: Final = 10_000
 """The same where the attempts of items are looked at for their release."""
-PORTION: Final = 1_000
-PORTIONS: Final = 4
-"""Limit on the portions that are read for a page, where the filter is on what is inside."""
-LOOK_SECONDS: Final = 0.06
+PORTION: Final = 250
+"""Items that are read at once, where the filter is on what is inside."""
+MOST_LOOKED_AT: Final = 4_000
+"""Items that are looked into for a page, at most."""
+LOOK_SECONDS: Final = 0.04
 """Seconds after which it looks into no further portion."""
+PAGES: Final = 4
+"""Pages that are read for one that shows something, at most."""
 MOST_HINTS: Final = 200
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 OFFERED: Final[tuple[ActionVerb, ...]] = (
@@ -172,19 +175,26 @@ async def _find(visit: Visit, where: ItemFilter) -> FoundItems:
     async def read(size: int, start: str | None) -> Page:
         return await _list(visit, where, size, start)
 
-    def holds(state: ItemState) -> bool:
-        return is_shown(state, where) and matches(visit, state, where.conditions)
+    holds_inside = matcher(visit, where.conditions)
 
-    scan = PORTION * PORTIONS
+    def holds(state: ItemState) -> bool:
+        return is_shown(state, where) and holds_inside(state)
+
     return await find_items(
-        read, holds, limit=ROWS, scan=scan, portion=PORTION, cursor=cursor, seconds=LOOK_SECONDS
+        read,
+        holds,
+        limit=ROWS,
+        scan=MOST_LOOKED_AT,
+        portion=PORTION,
+        cursor=cursor,
+        seconds=LOOK_SECONDS,
     )
 
 
 async def _find_shown(visit: Visit, where: ItemFilter, cursor: str | None) -> FoundItems:
     """A page. If all of its items are parts of bulk actions: the next one, a few times at most."""
     page = await _list(visit, where, ROWS, cursor)
-    for _ in range(PORTIONS - 1):
+    for _ in range(PAGES - 1):
         if page.cursor is None or page.reached_at is not None or _shown(page, where):
             break
         page = await _list(visit, where, ROWS, page.cursor)
@@ -206,14 +216,19 @@ async def _list(visit: Visit, where: ItemFilter, limit: int, cursor: str | None)
     return await visit.client.list(**where.where, limit=limit, cursor=cursor, reach=reach)
 
 
-def matches(visit: Visit, state: ItemState, conditions: Sequence[WhereCondition]) -> bool:
-    """Whether conditions hold for what is inside, as the visitor sees it: secrets are not found."""
+def matcher(visit: Visit, conditions: Sequence[WhereCondition]) -> Callable[[ItemState], bool]:
+    """Says whether conditions hold for what is inside, as the visitor sees it: secrets are not found."""
     names = {str(each.path[0]) for each in conditions}
-    inside = inside_of(visit, state, names, reveal=True)
-    if not all(condition.holds(inside) for condition in conditions):
-        return False  # as most of them: what is masked matters for the others
-    inside = inside_of(visit, state, names)
-    return all(condition.holds(inside) for condition in conditions)
+
+    def matches(state: ItemState) -> bool:
+        inside = inside_of(visit, state, names, reveal=True)
+        for condition in conditions:
+            if not condition.holds(inside):
+                return False  # as most of them: what is masked matters for the others
+        inside = inside_of(visit, state, names)
+        return all(condition.holds(inside) for condition in conditions)
+
+    return matches
 
 
 def inside_of(visit: Visit, state: ItemState, names: Set[str], *, reveal: bool = False) -> dict[str, Any]:
