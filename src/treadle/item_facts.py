@@ -6,7 +6,9 @@ facts about one item into reasons: `treadle.operate.why`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -123,7 +125,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def holds(self, count: Count) -> bool:
         """Whether a pause holds these items back."""
         queue, type, tenant = count.queue, count.type, count.tenant
-        return any(each.holds(queue, type, tenant) for each in self.paused)
+        for each in self.paused:  # `any` takes twice as long, and a page asks a thousand times
+            if each.holds(queue, type, tenant):
+                return True
+        return False
 
 
 class LimitHolder(msgspec.Struct, frozen=True, gc=False):
@@ -233,9 +238,9 @@ By: TypeAlias = Literal["queue", "type", "tenant"]
 
 def counts_by(counts: Iterable[Count], by: By) -> dict[str, list[Count]]:
     """The counts by queue, type or tenant, in the order of names."""
-    found: dict[str, list[Count]] = {}
+    found, name_of = defaultdict[str, list[Count]](list), attrgetter(by)
     for each in counts:
-        found.setdefault(getattr(each, by), []).append(each)
+        found[name_of(each)].append(each)
     return dict(sorted(found.items()))
 
 

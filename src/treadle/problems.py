@@ -171,7 +171,7 @@ def find_problems(
         yield from _releases(overview, marks, tenant)
         yield from _dying(overview, deaths, marks)
         able = runnable(overview, fleet) if able is None else able
-        for flood in find_floods(able):
+        for flood in find_floods(able) if waits else ():
             if (waited := waits.get(flood.queue, 0.0)) >= FLOOD_WAIT:
                 yield _flood_problem(flood, waited, tenant)
         yield from _late(overview, fleet, able, max_wait, tenant)
@@ -183,8 +183,9 @@ def find_problems(
         yield from _dying(overview, deaths, marks)
     if stuck:
         yield _not_submitted(stuck, tenant)
+    ready = [each for each in overview.counts if each.status == "ready"] if overview.paused else []
     for pause in overview.paused:
-        yield _paused(overview, pause)
+        yield _paused(overview, pause, ready)
     dead = [each for each in overview.counts if each.status == "dead"]
     if dead:
         count, estimated = total(dead)
@@ -350,10 +351,12 @@ def find_floods(able: Iterable[Count]) -> list[Flood]:
 
 def _flood(queue: str, by: Literal["tenant", "type"], counts: Sequence[Count]) -> Flood | None:
     whole, estimated = total(counts)
+    if whole < FLOOD_LEAST:
+        return None
     parts = {name: total(those)[0] for name, those in counts_by(counts, by).items()}
     name, *others = sorted(parts, key=lambda each: -parts[each])
     count = parts[name]
-    if whole < FLOOD_LEAST or count < FLOOD_SHARE * whole or whole - count < FLOOD_OTHERS:
+    if count < FLOOD_SHARE * whole or whole - count < FLOOD_OTHERS:
         return None
     return Flood(queue, by, name, count, whole, estimated, tuple(others))
 
@@ -373,8 +376,7 @@ def _flood_problem(flood: Flood, waited: float, tenant: str | None) -> Problem:
     return Problem("flood", text, fix, (queue, name), count, tenant=name if by == "tenant" else None)
 
 
-def _paused(overview: Overview, pause: Order) -> Problem:
-    ready = [each for each in overview.counts if each.status == "ready"]
+def _paused(overview: Overview, pause: Order, ready: Iterable[Count]) -> Problem:
     held = [each for each in ready if pause.holds(each.queue, each.type, each.tenant)]
     text = pause_text(pause) + ordered_text(pause, overview.now)
     text += f"; {_ready_waits(held)}" if held else ""

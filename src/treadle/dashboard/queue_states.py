@@ -130,7 +130,9 @@ def depths(counts: Iterable[Count], by: Callable[[Count], K]) -> dict[K, Depth]:
     estimated: dict[K, set[Status]] = {}
     for each in counts:
         key, status = by(each), each.status
-        known = found.setdefault(key, {})
+        known = found.get(key)
+        if known is None:
+            known = found[key] = {}
         known[status] = known.get(status, 0) + each.count
         if each.estimated:
             estimated.setdefault(key, set()).add(status)

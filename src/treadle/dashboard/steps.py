@@ -189,9 +189,7 @@ def _words(step: StepRecord, over: bool, ended: bool, error: str | None) -> str:
 
 def _chunk(visit: Visit, state: ItemState, chunk: Chunk) -> dict[str, Any]:
     is_large = len(chunk.value) > LARGEST
-    fields = visit.values.chunk(
-        state, msgspec.structs.replace(chunk, value=None) if is_large else chunk
-    )
+    fields = visit.values.chunk(state, msgspec.structs.replace(chunk, value=None) if is_large else chunk)
     return {**fields, "value": visit.site.secrets.masked(fields["value"])}
 
 

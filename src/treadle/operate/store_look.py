@@ -188,9 +188,10 @@ async def count_scheduled(backend: Backend, tenant: str | None, most: int | None
     if "operating" not in backend.capabilities:
         return ScheduledParts(await _count_suspended(backend, tenant, most))
     where = Filter(tenant=tenant, held=True)
-    held = await backend.list(where, limit=most, reach=QUICK_REACH)
-    found = ScheduledPart(len(held.items), held.cursor is not None)
-    return ScheduledParts(await _count_suspended(backend, tenant, most), found)
+    held, suspended = await asyncio.gather(
+        backend.list(where, limit=most, reach=QUICK_REACH), _count_suspended(backend, tenant, most)
+    )
+    return ScheduledParts(suspended, ScheduledPart(len(held.items), held.cursor is not None))
 
 
 async def _count_suspended(backend: Backend, tenant: str | None, most: int) -> ScheduledPart:

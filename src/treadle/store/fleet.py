@@ -25,6 +25,8 @@ class Fleet:
         self.taking = [worker for worker in self.live if _takes_items(worker)]
         """Those that claim items: no manual leases, and none that is stopping."""
         self.blocked = [worker for worker in self.live if is_blocked(worker)]
+        self._served: dict[tuple[str | None, str | None, str | None], bool] = {}
+        """What `serves` has said: a page asks a thousand times."""
 
     def find(self, id: str | None) -> WorkerState | None:
         """The worker of this id."""
@@ -66,7 +68,12 @@ class Fleet:
 
     def serves(self, *, type: str | None = None, queue: str | None = None, tenant: str | None = None) -> bool:
         """Whether there is one of these."""
-        return any(serves(worker, type=type, queue=queue, tenant=tenant) for worker in self.taking)
+        asked = type, queue, tenant
+        known = self._served.get(asked)
+        if known is None:
+            known = any(serves(worker, type=type, queue=queue, tenant=tenant) for worker in self.taking)
+            self._served[asked] = known
+        return known
 
     def left_behind(self, ids: Collection[str]) -> str:
         """What no worker takes any more when these have stopped, in words. Empty: others take all of it."""

@@ -26,7 +26,7 @@ from treadle.dashboard.throughput import Throughput, read_throughput, span_of, t
 from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
 from treadle.doers.limit_rules import TYPE_LIMIT
-from treadle.item_facts import Overview, total
+from treadle.item_facts import LimitUse, Overview, total
 from treadle.operate.filters import filter_word
 from treadle.operate.fleet_json import problem_json
 from treadle.operate.store_look import ScheduledPart, ScheduledParts, StoreLook, count_scheduled
@@ -86,17 +86,13 @@ class OverviewPage(msgspec.Struct, frozen=True):
 
 async def read(visit: Visit) -> OverviewPage:
     span = span_of(visit)
-    look, throughput = await asyncio.gather(visit.in_time(_look(visit)), read_throughput(visit, span))
-    overview = None if look is None else look.overview
+    (overview, depth, look, uses, scheduled), throughput = await asyncio.gather(
+        _read_with_overview(visit), read_throughput(visit, span)
+    )
     if look is not None:
         visit.site.names.put(_menu_key(visit), _menu_counts(look))
     states = [] if overview is None else shown_queues(queue_states(overview, None))
-    depth = None if overview is None else depths(overview.counts, lambda count: "").get("", Depth())
-    uses, several, scheduled = await asyncio.gather(
-        visit.in_time(visit.client.limits(overview=overview)),
-        _has_several_marks(visit, look),
-        _scheduled(visit, depth),
-    )
+    several = await _has_several_marks(visit, look)
     queues = [each for each in states if each.depth.counts or each.paused or each.paused_for]
     reached = [row for row in limit_rows(uses or (), ()) if row.reached]
     return OverviewPage(
@@ -114,6 +110,23 @@ async def read(visit: Visit) -> OverviewPage:
         throughput=throughput,
         scheduled=scheduled,
     )
+
+
+async def _read_with_overview(
+    visit: Visit,
+) -> tuple[Overview | None, Depth | None, StoreLook | None, list[LimitUse] | None, ScheduledParts]:
+    """The overview and the depth of all queues, and what is read at the same time as soon as these are
+    known."""
+    overview = await visit.in_time(visit.overview())
+    if overview is None:
+        return None, None, None, None, ScheduledParts()
+    depth = depths(overview.counts, lambda count: "").get("", Depth())
+    look, uses, scheduled = await asyncio.gather(
+        visit.in_time(visit.client.look(quick=True, overview=overview)),
+        visit.in_time(visit.client.limits(overview=overview)),
+        _scheduled(visit, depth),
+    )
+    return overview, depth, look, uses, scheduled
 
 
 async def _look(visit: Visit) -> StoreLook:
@@ -149,8 +162,8 @@ async def _has_several_marks(visit: Visit, look: StoreLook | None) -> bool:
     return marks is None or len(marks) > 1
 
 
-async def _scheduled(visit: Visit, depth: Depth | None) -> ScheduledParts:
-    if depth is None or not depth.of("scheduled"):
+async def _scheduled(visit: Visit, depth: Depth) -> ScheduledParts:
+    if not depth.of("scheduled"):
         return ScheduledParts()
     found = await visit.in_time(count_scheduled(visit.client.backend, visit.tenant, SCHEDULED_LOOKED_AT))
     unknown = ScheduledPart(more=True)
