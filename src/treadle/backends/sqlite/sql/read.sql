@@ -50,9 +50,13 @@ CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ? AND i.group_no =
 LEFT JOIN treadle_group AS g ON g.no = i.no
 LEFT JOIN treadle_done AS d ON d.no = i.no
 
+-- Items that wait are counted along their index. The others are sorted, which takes ten times as long.
 -- :name counts_open
-SELECT tenant, queue, type, status, count(*) FROM treadle_open WHERE tenant = coalesce(?, tenant)
-GROUP BY tenant, queue, type, status
+SELECT tenant, queue, type, status, count(*) FROM treadle_open INDEXED BY treadle_open_waiting
+WHERE status < 2 AND tenant = coalesce(?1, tenant) GROUP BY status, queue, tenant, type
+UNION ALL
+SELECT tenant, queue, type, status, count(*) FROM treadle_open NOT INDEXED
+WHERE status >= 2 AND tenant = coalesce(?1, tenant) GROUP BY type, tenant, queue, status
 
 -- :name counts_dead
 SELECT tenant, queue, type, 11, count(*) FROM treadle_dead INDEXED BY treadle_dead_queue
