@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 from urllib.parse import quote, unquote, urlencode
 
+from markupsafe import Markup, escape
 from starlette.requests import Request
 
 from treadle.base.ids import check_id, check_name
@@ -19,11 +20,15 @@ _INSIDE: Final = re.compile(r"(/(?:[^/?#][^?#]*)?)(?:\?[^#]*)?")
 _MADE: Final = re.compile(r"[0-9a-f]{32}")
 """Ids that treadle makes: see `id_generator`."""
 _ESCAPED: Final = re.compile(r"[~/\\\\]|^\.{1,2}$")
+_SAFE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+"""Most names are the same in a path."""
 
 
 def segment(name: str) -> str:
     """A name as one part of a path. Slashes are not percent-encoded: servers and proxies decode these before
     they look for the parts. `name_of` reads it."""
+    if _SAFE.fullmatch(name):
+        return name
     escaped = _ESCAPED.sub(lambda found: "".join(f"~{ord(each):02X}" for each in found[0]), name)
     return quote(escaped, safe="")
 
@@ -73,6 +78,8 @@ class PageAddresses:
     def url(self, path: str, /, **query: object) -> str:
         """The address of a page here. `path` begins with a slash; names in it are quoted already, or come
         from `segment`. Parameters that are None or empty are left out. The tenant is kept."""
+        if not query and self.kept_tenant is None:
+            return self.root + path
         given: dict[str, object] = {"tenant": self.kept_tenant, **query}
         pairs = tuple((name, str(value)) for name, value in given.items() if value not in (None, ""))
         return f"{self.root}{path}" + (f"?{_encoded(pairs)}" if pairs else "")
@@ -81,6 +88,13 @@ class PageAddresses:
         """The address of an item."""
         of = tenant if self.tenant is None and tenant not in (None, DEFAULT_TENANT) else None
         return self.url(f"/items/{segment(id)}{suffix}", of=of, **query)
+
+    def item_link(self, id: str, tenant: str | None = None) -> Markup:
+        """A link to an item. An id that treadle made is shown by its end: the title has all of it."""
+        # A page has hundreds: a macro takes four times as long.
+        whole, url = escape(id), escape(self.item_url(id, tenant))
+        said = escape(short_id(id))
+        return Markup(f'<a class="id" href="{url}" data-id="{whole}" title="{whole}">{said}</a>')
 
     def group_url(self, id: str, tenant: str | None, /, suffix: str = "") -> str:
         """The address of a group. Another tenant may have one with this id."""
@@ -104,19 +118,19 @@ class PageAddresses:
         given = dict(self.request.query_params.items()) | query
         return self.url(self.path, **given)
 
-    @property
+    @cached_property
     def root(self) -> str:
         """The path at which the dashboard is mounted, without a slash at the end."""
         return str(self.request.scope.get("root_path", "")).rstrip("/")
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The path of this page within the dashboard, quoted as in the URL."""
         path = quote(str(self.request.scope["path"]), safe="/:@")
         root = quote(self.root, safe="/:@")
         return (path.removeprefix(root) if root else path) or "/"
 
-    @property
+    @cached_property
     def here_path(self) -> str:
         """The address of this page, from the root of the dashboard on."""
         return self.here(done=None).removeprefix(self.root)
@@ -130,7 +144,7 @@ class PageAddresses:
             return None
         return self.root + address
 
-    @property
+    @cached_property
     def kept_tenant(self) -> str | None:
         """The tenant that addresses and forms must name, to go on showing it."""
         if self.tenant is None or (self.access.tenants is not None and len(self.access.tenants) == 1):

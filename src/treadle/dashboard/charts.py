@@ -40,8 +40,10 @@ def bars(
     """
     top = (ceiling or nice_ceiling)(max((sum(point.parts) for point in points), default=0))
     width = WIDTH / max(1, round((until - since) / step))
+    wide, said = _n(width * 0.88), say or "{:,}".format
+    escaped = [(name, str(escape(kind))) for name, kind in series]
     drawn = [
-        _bar(point, series, x, width, top, step, say or "{:,}".format)
+        _bar(point, escaped, _n(x), wide, top, step, said)
         for point in points
         if -0.5 < (x := (point.at - since) / step * width) < WIDTH
     ]
@@ -62,21 +64,21 @@ def bars(
 def _bar(
     point: Bar,
     series: Sequence[tuple[str, str]],
-    x: float,
-    width: float,
+    left: str,
+    wide: str,
     top: int,
     step: float,
     say: Callable[[float], str],
 ) -> str:
     """A page has hundreds: the texts are escaped here."""
-    base, left, wide = float(HEIGHT), _n(x), _n(width * 0.88)
+    base = float(HEIGHT)
     rects: list[str] = []
     for (_, kind), value in zip(series, point.parts, strict=True):
         tall = value / top * HEIGHT
         if tall > 0:
             base -= tall
             place = f'x="{left}" y="{_n(base)}" width="{wide}" height="{_n(tall)}"'
-            rects.append(f'<rect class="{escape(kind)}" {place}/>')
+            rects.append(f'<rect class="{kind}" {place}/>')
     said = ", ".join(f"{name} {say(value)}" for (name, _), value in zip(series, point.parts, strict=True))
     form = f'data-at="{_iso(point.at)}" data-form="{_form(step)}"'
     title = f"<title {form}>{_clock(point.at, step)} UTC: {escape(said)}</title>"

@@ -72,12 +72,12 @@ def when(at: float | None, *, now: Callable[[], float]) -> Markup | str:
         moment = datetime.fromtimestamp(at, UTC)
     except (ValueError, OverflowError, OSError):
         return "–"
-    exact = moment.strftime("%Y-%m-%d %H:%M:%S UTC")
     seconds = now() - at
     text = "now" if abs(seconds) < 1 else _relative(seconds)
-    iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     # A page has hundreds: a format of Markup takes five times as long. The texts are ours.
-    return Markup(f'<time datetime="{iso}" title="{exact}">{text}</time>')
+    iso = moment.isoformat(timespec="milliseconds")
+    exact = f"{iso[:10]} {iso[11:19]} UTC"
+    return Markup(f'<time datetime="{iso[:23]}Z" title="{exact}">{text}</time>')
 
 
 def _relative(seconds: float) -> str:
@@ -158,6 +158,12 @@ def status(word: str) -> Markup:
     return Markup(f'<span class="status {name}">{said}</span>')
 
 
+def shown_name(text: str) -> Markup:
+    """A name. A long one is cut: the title has all of it."""
+    said = escape(plain(text))
+    return Markup(f'<span class="cut" title="{said}">{said}</span>') if len(text) > LONG_NAME else said
+
+
 def shape(word: str) -> str:
     """The shape of a status alone, for pictures."""
     return SHAPES.get(word, "·")
@@ -186,6 +192,8 @@ OF_WORKERS: Final[frozenset[ReasonKind]] = frozenset(
     ("worker_full", "worker_blocked", "pressed", "declined", "undecodable", "lease_lapsed", "running")
 )
 MOST_LINKS: Final = 5
+LONG_NAME: Final = 40
+"""Characters of a name that is shown whole."""
 
 
 class ReasonLink(NamedTuple):
@@ -242,6 +250,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
 GLOBALS: Final[dict[str, Any]] = {
     "share": share,
     "shape": shape,
+    "shown_name": shown_name,
     "chart": charts.bars,
     "share_bar": charts.share_bar,
     "series": SERIES,
