@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
@@ -119,7 +120,7 @@ def with_counts(overview: Overview, full: Overview, tenant: str | None) -> Overv
         and tenant in (None, each.tenant)
         and each.type != TELL_TYPE
     ]
-    exact = tuple(sorted((*sure, *found), key=lambda each: (each.tenant, each.queue, each.type, each.status)))
+    exact = tuple(sorted((*sure, *found), key=attrgetter("tenant", "queue", "type", "status")))
     unserved = overview.unserved
     if "ready" in statuses:
         ready = Counter[str]()
