@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import ClassVar, cast
 
 import httpx
 import pytest
@@ -102,6 +103,30 @@ async def test_fifty_tabs_cost_one_count_in_a_while(app: Treadle, store: Countin
         assert store.calls["counts"] == number
         now += 2 * COUNT_EVERY
         assert counts.fresh is None  # nobody has looked for a while
+
+
+async def test_a_type_without_workers_is_found_beyond_a_brief_look() -> None:
+    """Some stores look at the first items of each queue then."""
+
+    class Store:
+        asked: ClassVar[list[bool]] = []
+
+        async def overview(self, *, quick: bool, brief: bool = False) -> Overview:
+            self.asked.append(brief)
+            return Overview(now=1.0, unserved=() if brief else (UnservedType("t", 3, 0.5),))
+
+        async def counts(self) -> list[Count]:
+            return [Count("a", "default", "t", "ready", 3)]
+
+    now = 0.0
+    counts = FullCounts(cast("Treadle", Store()), lambda: None, clock=lambda: now)
+    first = await counts.get(5.0)
+    now = COUNT_EVERY
+    while (found := await counts.get(0.0)) is first:
+        await asyncio.sleep(0)
+    assert found is not None
+    assert [each.type for each in found.unserved] == ["t"]
+    assert Store.asked == [False, True, False]
 
 
 async def test_a_change_here_makes_what_was_counted_old(app: Treadle, visitor: Visitor) -> None:

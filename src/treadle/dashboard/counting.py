@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from treadle.client import Client
 from treadle.errors import TreadleError
-from treadle.item import TELL_TYPE
+from treadle.item import TELL_TYPE, Count
 from treadle.item_facts import Overview, UnservedType, total
 from treadle.logs.lines import log_error
 from treadle.store.fleet import Fleet
@@ -87,13 +87,7 @@ class FullCounts:
     async def _count(self, at: float) -> None:
         known = self.fresh
         try:
-            # About how many there are is known from the last time: pages wait less for the store then.
-            found = await self._client.overview(quick=True, brief=known is not None)
-            size, _ = total((found if known is None else known).counts)
-            if size <= MOST_EXACT:
-                found = replace(found, counts=tuple(await self._client.counts()))
-            else:
-                found = await self._client.overview()
+            found = await self._read(known)
         except TreadleError:
             return  # pages say what is the matter
         except Exception as error:  # noqa: BLE001  no request waits for it
@@ -104,6 +98,29 @@ class FullCounts:
         self._found, self._found_at = found, at
         if known is None:
             self._on_counted()
+
+    async def _read(self, known: Overview | None) -> Overview:
+        """known: what was found the last time. It says about how many there are, so that pages wait less for
+        the store."""
+        found = await self._client.overview(quick=True, brief=known is not None)
+        size, _ = total((found if known is None else known).counts)
+        if size > MOST_EXACT:
+            return await self._client.overview()
+        counts = tuple(await self._client.counts())
+        if known is not None and _lacks_types(found, counts):
+            found = await self._client.overview(quick=True)
+        return replace(found, counts=counts)
+
+
+def _lacks_types(overview: Overview, counts: Sequence[Count]) -> bool:
+    """Whether items are ready whose type no worker takes, and an overview that did not look at all of them
+    does not say so."""
+    fleet, known = (
+        Fleet(overview.workers, overview.now),
+        {TELL_TYPE, *(each.type for each in overview.unserved)},
+    )
+    waiting = {each.type for each in counts if each.status == "ready"} - known
+    return not all(fleet.serves(type=type) for type in waiting)
 
 
 def with_counts(overview: Overview, full: Overview, tenant: str | None) -> Overview:
