@@ -115,10 +115,8 @@ class FullCounts:
 def _lacks_types(overview: Overview, counts: Sequence[Count]) -> bool:
     """Whether items are ready whose type no worker takes, and an overview that did not look at all of them
     does not say so."""
-    fleet, known = (
-        Fleet(overview.workers, overview.now),
-        {TELL_TYPE, *(each.type for each in overview.unserved)},
-    )
+    fleet = Fleet(overview.workers, overview.now)
+    known = {TELL_TYPE, *(each.type for each in overview.unserved)}
     waiting = {each.type for each in counts if each.status == "ready"} - known
     return not all(fleet.serves(type=type) for type in waiting)
 
