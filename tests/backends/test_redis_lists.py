@@ -16,6 +16,7 @@ from treadle.item import OPEN, Filter, GroupFilter, Item, Page
 from treadle.records import BacklogSample
 from treadle.testing.contract.build import claim, end, item, items, start, submit
 from treadle.testing.contract.check import everything
+from treadle.testing.contract.releases import fail_on, kill_on
 
 
 @pytest.fixture
@@ -89,6 +90,40 @@ async def test_pages_of_ended_items_are_not_read_for_open_ones(backend: RedisBac
     await submit(backend, *items(2500))
     page = await backend.list(Filter(status=("ready",)), limit=10, oldest_first=True, reach=12)
     assert (len(page.items), page.reached_at) == (10, None)
+
+
+async def test_a_list_ends_when_it_has_all_items_of_a_type(backend: RedisBackend) -> None:
+    """The counts say how many there are. Those of other statuses are not looked for."""
+    await submit(backend, *items(3000), item("rare", type="rare"), item("held", type="rare", delay=100))
+    where = Filter(type="rare", status=("ready",))
+    page = await backend.list(where, reach=2500)
+    assert ([state.id for state in page.items], page.cursor, page.reached_at) == (["rare"], None, None)
+    page = await backend.list(replace(where, status=("ready", "dead")), limit=1, oldest_first=True)
+    assert ([state.id for state in page.items], page.cursor) == (["rare"], None)
+    assert (await backend.list(replace(where, tenant="other"), reach=2500)).items == ()
+
+
+@pytest.mark.parametrize("most", [20_000, 10])
+async def test_of_a_release_only_items_that_failed_are_looked_at(
+    backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Unless too many have."""
+    monkeypatch.setattr("treadle.backends.redis.lists._MOST_TRIED", most)
+    await kill_on(backend, "v1", "m", 7)
+    await kill_on(backend, "v2", "m", 5)
+    await fail_on(backend, "v1", "waits")
+    await submit(backend, *items(1200))
+    whole = [state.id for state in await everything(backend) if state.release == "v1"]
+    assert len(whole) == 8
+    for status in ((), ("dead",), ("scheduled",)):
+        expected = [id for id in whole if not status or (id == "waits") == (status == ("scheduled",))]
+        assert await ids(backend, release="v1", status=status) == expected
+    page = await backend.list(Filter(release="v1"), limit=5)
+    assert [state.id for state in page.items] == whole[:2:-1]
+    page = await backend.list(Filter(release="v1"), limit=5, cursor=page.cursor)
+    assert ([state.id for state in page.items], page.cursor) == (whole[2::-1], None)
+    page = await backend.list(Filter(release="v1"), limit=8, reach=100)
+    assert page.reached_at is None if most > 10 else page.reached_at is not None
 
 
 async def test_a_name_that_tenants_share_is_found_for_each(backend: RedisBackend) -> None:

@@ -3,12 +3,14 @@
 A list walks along the narrowest index that holds all items asked for, in the order of their numbers, in
 portions that keep the server busy for a short time only. Without an index it walks along the numbers
 themselves, a page of 1,000 at a time. `pages` says how many items a page has, and how many of them have
-ended: empty pages are skipped, and pages without open items if only these are asked for.
+ended: empty pages are skipped, and pages without open items if only these are asked for. The counts say how
+many items of a tenant, queue or type there are: a walk ends when it has found them all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from struct import Struct as Bytes
 from typing import Any, Final
 
@@ -26,8 +28,9 @@ from treadle.store.rules.listing import (
 )
 
 from .item_bytes import LETTERS, REASONS, item_state, read_item
-from .link import RedisLink, RedisVerbs
-from .read import UNFOLDED, full_state
+from .kinds import KindCounts
+from .link import RedisLink
+from .read import UNFOLDED, RedisRead, full_state
 from .scripts import RedisScript
 
 _LIST: Final = RedisScript("list")
@@ -41,6 +44,12 @@ _PAGES: Final = 8
 """How many pages of numbers a call is given."""
 _PAGE_SIZE: Final = 1000
 _SCANNED: Final = 5000
+_COUNTED_AFTER: Final = 1500
+"""Items that are looked at before it is read how many there are."""
+_MOST_TRIED: Final = 20_000
+"""Items that died under a release, and items that have failed: these are read at once."""
+_NUMBERS: Final = 1000
+"""How many of them a call is given."""
 _ENDED: Final = 1
 _TOO_MANY: Final = 2
 _BEYOND: Final = 3
@@ -62,11 +71,13 @@ _PLACES: Final[dict[Source, tuple[str, str]]] = {
     "all": ("pages", ""),
 }
 """Where the script looks for the items of a source: its `source`, and the `index`."""
+_WIDE: Final = frozenset((_PLACES["all"], _PLACES["open"], _PLACES["dead"]))
+"""Places where most items are of other releases."""
 _LABELS: Final = {"keyed": "key", "workflows": "workflow", "marked": "mark"}
 """Fields whose values are the parts of an index."""
 
 
-class RedisLists(RedisVerbs):
+class RedisLists(RedisRead):
     async def list(
         self,
         where: Filter,
@@ -81,7 +92,7 @@ class RedisLists(RedisVerbs):
         place = plan.narrowest(_PLACES)
         if place is None:
             return Page(())
-        walk = ListWalk(self._link, plan, *place, history=history)
+        walk = ListWalk(self._link, plan, *place, history=history, counted=self._counted)
         await walk.find(plan.most + 1, None if reach is None else max(1, reach))
         return plan.page(walk.numbers, walk.states, walk.end)
 
@@ -142,10 +153,21 @@ def _group_summary(row: Sequence[Any]) -> GroupSummary:
 class ListWalk:
     """One walk along a source."""
 
-    def __init__(self, link: RedisLink, plan: ListPlan, source: str, index: str, *, history: bool) -> None:
+    def __init__(
+        self,
+        link: RedisLink,
+        plan: ListPlan,
+        source: str,
+        index: str,
+        *,
+        history: bool,
+        counted: Callable[[], Awaitable[KindCounts]],
+    ) -> None:
         self._link = link
+        self._counted = counted
         self._plan = plan
         self._source = source
+        self._is_wide = (source, index) in _WIDE
         self._history = history
         self._oldest_first = plan.oldest_first
         self._request: dict[str, Any] = {"where": _filter_fields(plan), "oldest_first": plan.oldest_first}
@@ -154,6 +176,12 @@ class ListWalk:
             self._request |= {"index": index, "label": label}
         self._pages: list[int] = []
         """Those that are not yet behind, in the order of the walk."""
+        self._given: list[bytes] = []
+        """The numbers of items, instead of pages, in this order."""
+        self._kinds: bytes | None = None
+        """The numbers of the kinds that have items that may match. None: they are not known."""
+        self._whole: int | None = None
+        """How many items these have. None: it is not known."""
         self._position = plan.bounds.after if plan.oldest_first else plan.bounds.before
         self._has_ended = False
         self._reached_at = 0.0
@@ -172,20 +200,31 @@ class ListWalk:
         """Look for `most` items at most, and at about `reach` others."""
         looked = 0
         start_at = self._plan.bounds.since if self._oldest_first else self._plan.bounds.until
-        if start_at is not None and self._position is None:
+        if self._plan.where.release is not None and self._is_wide:
+            await self._read_tried()
+        elif start_at is not None and self._position is None:
             await self._skip_to(start_at)
         if self._source == "pages":
             await self._read_pages()
         while not self._has_ended and len(self.states) < most and (reach is None or looked < reach):
             left = None if reach is None else reach - looked
             looked += await self._find_some(min(most - len(self.states), _MOST_ROWS), left)
+            if self._whole is None and looked >= _COUNTED_AFTER and self._source == "pages":
+                await self._count_whole()
+            if self._whole is not None and len(self.states) >= self._whole:
+                self._has_ended = True
 
     async def _find_some(self, most: int, reach: int | None) -> int:
         """Ask once. Returns how many items were looked at."""
         request = {**self._request, "most": most, "full": self._history, **self._place()}
         if reach is not None:
             request["reach"] = reach
-        state, position, looked, queued_at, rows = await self._link.run(_LIST, [_encode(request)], on="read")
+        given = b"".join(self._given[:_NUMBERS])
+        arguments = (
+            [_encode(request), given] if self._kinds is None else [_encode(request), given, self._kinds]
+        )
+        answer = await self._link.run(_LIST, arguments, on="read")
+        state, position, looked, queued_at, rows = answer
         if state == _TOO_MANY:
             self._source = "pages"
             await self._read_pages()
@@ -199,7 +238,8 @@ class ListWalk:
             map(full_state, rows) if self._history else (item_state(read_item(raw)) for raw in rows)
         )
         self._drop_pages()
-        self._has_ended = state == _BEYOND or (state == _ENDED and not self._pages)
+        self._drop_given()
+        self._has_ended = state == _BEYOND or (state == _ENDED and not (self._pages or self._given))
         return int(looked)
 
     def _place(self) -> dict[str, Any]:
@@ -209,6 +249,43 @@ class ListWalk:
         if self._position is not None:
             place["bound"] = self._position
         return place
+
+    async def _count_whole(self) -> None:
+        """Find the kinds that have items that may match, and how many."""
+        where = self._plan.where
+        if where.tenant is where.queue is where.type is None:
+            return
+        await self._link.run(UNFOLDED, on="read")
+        counted = await self._counted()
+        self._kinds, self._whole = counted.find(where, self._plan.statuses)
+
+    # -- releases --------------------------------------------------------------------------------------
+
+    async def _read_tried(self) -> None:
+        """Find the items whose last attempt may have been under the release that is asked for, unless there
+        are too many that have had one."""
+        link = self._link
+        past, released = link.key("past"), link.key("released")
+        sizes = (link.command(b"HLEN", key, on="read") for key in (past, released))
+        if sum(await asyncio.gather(*sizes)) > _MOST_TRIED:
+            return
+        await link.run(UNFOLDED, on="read")
+        tried, died = await asyncio.gather(
+            link.command(b"HKEYS", past, on="read"), link.command(b"HGETALL", released, on="read")
+        )
+        name, names = (self._plan.where.release or "").encode(), dict(zip(died[::2], died[1::2], strict=True))
+        found = {number for number in tried if names.get(number, name) == name}
+        found.update(number for number, its_name in names.items() if its_name == name)
+        self._source, self._given = "given", sorted(found, reverse=not self._oldest_first)
+        self._drop_given()
+        self._has_ended = not self._given
+
+    def _drop_given(self) -> None:
+        """Leave out what the walk has behind it."""
+        if self._position is None:
+            return
+        at = self._position.to_bytes(6, "big")
+        self._given = [each for each in self._given if (each > at if self._oldest_first else each < at)]
 
     # -- pages -----------------------------------------------------------------------------------------
 

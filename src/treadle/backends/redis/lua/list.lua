@@ -1,10 +1,12 @@
 -- uses: store kinds rows raw_rows list_filter list_sources
 -- reads
--- List: a portion of a list. The argument is a map, from lists.py: where, source, index, label, pages, bound, oldest_first,
--- most, reach, full. Answers whether there may be more rows (see below), the last number
--- that was looked at, how many rows that were, when the last of these was submitted, and the rows.
+-- List: a portion of a list. Arguments: a map, from lists.py: where, source, index, label, pages, bound, oldest_first,
+-- most, reach, full; the numbers of the rows, if the source is 'given'; the numbers of all kinds that the filter finds,
+-- if they are known. Answers whether there may be more rows (see below), the last number that was looked at, how many rows
+-- that were, when the last of these was submitted, and the rows.
 
 local MOST_LOOKED, MOST_DECODED = 800, 300 -- numbers in one call; the second if all of their rows is looked at
+local MOST_SEEN = 2000 -- the same if no kinds have to be read
 local MOST_BYTES = 500000
 local MOST_OPEN = 2000
 local LARGEST, FIRST = 250, 20 -- numbers that are read at once: the second before it is known how long rows are
@@ -19,12 +21,17 @@ local INDEXES = {
 
 local asked = cmsgpack.unpack(ARGV[1])
 local where, bound, oldest_first = asked.where, asked.bound, asked.oldest_first
-local filter = ListFilter.new(where)
+local filter = ListFilter.new(where, ARGV[3])
 local tenant = RawRows.text(where.tenant)
-local most_looked = filter.of_rest and MOST_DECODED or MOST_LOOKED
+local most_looked = filter.of_rest and MOST_DECODED or ARGV[3] and MOST_SEEN or MOST_LOOKED
 
 local function source_of()
   if asked.source == 'pages' then return ListSources.pages(asked.pages, bound, oldest_first) end
+  if asked.source == 'given' then
+    local numbers = {}
+    for at = 1, #ARGV[2], 6 do numbers[#numbers + 1] = sub(ARGV[2], at, at + 5) end
+    return ListSources.given(numbers, bound, oldest_first)
+  end
   if asked.source == 'group' then
     return ListSources.group(where.group_id, tenant, bound, oldest_first, most_looked + LARGEST)
   end

@@ -20,9 +20,11 @@ do
     return (struct.unpack('>d', item, 12))
   end
 
-  -- A filter with what it needs to look at rows.
-  function ListFilter.new(where)
-    local filter = {where = where, kinds = {}}
+  -- A filter with what it needs to look at rows. `kinds`: the numbers of all kinds that are as wanted, one after the
+  -- other, if they are known.
+  function ListFilter.new(where, kinds)
+    local filter = {where = where, kinds = {}, knows_kinds = kinds ~= nil}
+    for at = 1, #(kinds or ''), 4 do filter.kinds[sub(kinds, at, at + 3)] = true end
     if where.status then
       filter.statuses = {}
       filter.letters = {} -- the first bytes of the states of these statuses
@@ -69,7 +71,7 @@ do
   end
 
   local function has_kind(filter, k)
-    if filter.kinds[k] == nil then read_kinds(filter, {k}) end
+    if filter.kinds[k] == nil and not filter.knows_kinds then read_kinds(filter, {k}) end
     return filter.kinds[k]
   end
 
@@ -117,24 +119,80 @@ do
       and has_labels(where, row)
   end
 
-  -- The places of rows that have to be looked at: those whose status is as wanted, and those whose state does not say
-  -- that they exist.
-  local function places_of(filter, states, count, look)
-    local places, letters, bytes = {}, filter.letters, 0
+  -- Whether the status is as wanted. A row without a state was ready at once.
+  local function has_status(filter, state)
+    if not state then return filter.ready end
+    return not filter.letters or filter.letters[byte(state)]
+  end
+
+  -- Shorten lists of the same length.
+  local function cut(length, ...)
+    for _, list in ipairs({...}) do
+      for i = #list, length + 1, -1 do list[i] = nil end
+    end
+  end
+
+  -- Of rows in order, those whose kind and status are as wanted: their places, numbers, items and states. Then what is
+  -- true by place for rows that exist, and how many bytes were read.
+  local function rows_of_kind(filter, numbers)
+    local there, kinds, bytes, count = RawRows.fields(K.item, numbers), filter.kinds, 0, 0
+    local places, wanted, items = {}, {}, {}
+    if not filter.knows_kinds then read_kinds_of(filter, there) end
+    for i = 1, #numbers do
+      local item = there[i]
+      if item then
+        bytes = bytes + #item
+        if kinds[sub(item, 2, 5)] then
+          count = count + 1
+          places[count], wanted[count], items[count] = i, numbers[i], item
+        end
+      end
+    end
+    local states, last = RawRows.fields(K.state, wanted), 0
     for i = 1, count do
       local state = states[i]
       if state then bytes = bytes + #state end
-      if not state or not letters or letters[byte(state)] then places[#places + 1] = i end
+      if has_status(filter, state) then
+        last = last + 1
+        places[last], wanted[last], items[last], states[last] = places[i], wanted[i], items[i], state
+      end
     end
-    look.bytes = look.bytes + bytes
-    return places
+    cut(last, places, wanted, items, states)
+    return places, wanted, items, states, there, bytes
+  end
+
+  -- The same where all kinds are wanted: the status is looked at first.
+  local function rows_of_status(filter, numbers)
+    local there, bytes, count, last = RawRows.fields(K.state, numbers), 0, 0, 0
+    local places, wanted, states = {}, {}, {}
+    for i = 1, #numbers do
+      local state = there[i]
+      if state then bytes = bytes + #state end
+      if not state or has_status(filter, state) then
+        count = count + 1
+        places[count], wanted[count], states[count] = i, numbers[i], state
+      end
+    end
+    local items = RawRows.fields(K.item, wanted)
+    for i = 1, count do
+      local item = items[i]
+      if item then
+        there[places[i]], bytes = true, bytes + #item
+        if states[i] or filter.ready then
+          last = last + 1
+          places[last], wanted[last], items[last], states[last] = places[i], wanted[i], item, states[i]
+        end
+      end
+    end
+    cut(last, places, wanted, items, states)
+    return places, wanted, items, states, there, bytes
   end
 
   -- Count the rows up to a place that exist.
-  local function count_rows(numbers, states, items, last, look)
+  local function count_rows(numbers, there, last, look)
     local looked, at = look.looked, nil
     for i = 1, last do
-      if states[i] or items[i] then looked, at = looked + 1, i end
+      if there[i] then looked, at = looked + 1, i end
     end
     look.looked, look.last = looked, at and numbers[at] or look.last
     look.position = numbers[last] or look.position
@@ -162,36 +220,23 @@ do
   -- rows exist (looked), how many bytes were read, the last number that was looked at (position), the last one
   -- that exists (last).
   function ListFilter.look_at(filter, numbers, most, look)
-    local states = RawRows.fields(K.state, numbers)
-    local places = places_of(filter, states, #numbers, look)
-    local wanted, items, found, last = {}, {}, {}, #numbers
-    for i = 1, #places do wanted[i] = numbers[places[i]] end
-    local read, maybe, may = RawRows.fields(K.item, wanted), wanted, nil
-    if filter.where.release then
-      local their_states = {}
-      for i = 1, #places do their_states[i] = states[places[i]] end
-      maybe, may = may_have_release(filter, wanted, their_states)
-    end
+    local found, last, rows_of = {}, #numbers, filter.of_kind and rows_of_kind or rows_of_status
+    local places, wanted, items, states, there, bytes = rows_of(filter, numbers)
+    look.bytes = look.bytes + bytes
+    local maybe, may = wanted, nil
+    if filter.where.release then maybe, may = may_have_release(filter, wanted, states) end
     if filter.of_rest then Rows.load(maybe) end
-    if filter.of_kind then read_kinds_of(filter, read) end
-    local ready, bytes = filter.ready, look.bytes
     for i = 1, #places do
-      local place, item = places[i], read[i]
-      if item then
-        items[place] = item
-        bytes = bytes + #item
-        if (states[place] or ready) and (not may or may[wanted[i]])
-          and ListFilter.has_item(filter, item) and ListFilter.has_rest(filter, wanted[i]) then
-          found[#found + 1] = wanted[i]
-          if #found == most then
-            last = place
-            break
-          end
+      local n = wanted[i]
+      if (not may or may[n]) and ListFilter.has_item(filter, items[i]) and ListFilter.has_rest(filter, n) then
+        found[#found + 1] = n
+        if #found == most then
+          last = places[i]
+          break
         end
       end
     end
-    look.bytes = bytes
-    count_rows(numbers, states, items, last, look)
+    count_rows(numbers, there, last, look)
     return found
   end
 end
