@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import math
 import random
@@ -263,8 +264,9 @@ def _processor_time(servers: Sequence[psutil.Process]) -> float:
     found = time.process_time()
     for server in servers:
         for process in (server, *server.children()):
-            times = process.cpu_times()
-            found += times.user + times.system
+            with contextlib.suppress(psutil.NoSuchProcess):  # PostgreSQL ends what cleaned its tables
+                times = process.cpu_times()
+                found += times.user + times.system
     return found
 
 

@@ -92,6 +92,19 @@ async def test_pages_of_ended_items_are_not_read_for_open_ones(backend: RedisBac
     assert (len(page.items), page.reached_at) == (10, None)
 
 
+async def test_scheduled_items_of_a_tenant_are_found_among_those_of_others(backend: RedisBackend) -> None:
+    """Also if all tenants have too many together."""
+    await submit(backend, *items(2, tenant="a", delay=100), *items(2100, tenant="b", delay=100))
+    await submit(backend, *items(1500, tenant="a"), *items(2, tenant="a", delay=50, queue="other"))
+    expected = [state.id for state in await everything(backend, tenant="a") if state.status == "scheduled"]
+    page = await backend.list(Filter(tenant="a", status=("scheduled",)), oldest_first=True, reach=5)
+    assert ([state.id for state in page.items], page.reached_at, len(expected)) == (expected, None, 4)
+    page = await backend.list(Filter(tenant="a", status=("scheduled",)), limit=3, reach=5)
+    assert [state.id for state in page.items] == expected[:0:-1]
+    assert len(await ids(backend, tenant="b", status=("scheduled",))) == 2100
+    assert (await backend.list(Filter(tenant="c", status=("scheduled",)), reach=5)).items == ()
+
+
 async def test_a_list_ends_when_it_has_all_items_of_a_type(backend: RedisBackend) -> None:
     """The counts say how many there are. Those of other statuses are not looked for."""
     await submit(backend, *items(3000), item("rare", type="rare"), item("held", type="rare", delay=100))

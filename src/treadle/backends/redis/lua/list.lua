@@ -35,8 +35,8 @@ local function source_of()
   if asked.source == 'group' then
     return ListSources.group(where.group_id, tenant, bound, oldest_first, most_looked + LARGEST)
   end
-  if asked.source == 'held' then return ListSources.held(bound, oldest_first, MOST_OPEN) end
-  if asked.source == 'open' then return ListSources.open(filter.statuses, bound, oldest_first, MOST_OPEN) end
+  if asked.source == 'held' then return ListSources.held(tenant, bound, oldest_first, MOST_OPEN) end
+  if asked.source == 'open' then return ListSources.open(filter.statuses, tenant, bound, oldest_first, MOST_OPEN) end
   local label = asked.label
   local prefix = label and struct.pack('>I2', #label) .. label or ''
   return ListSources.index(INDEXES[asked.index], prefix, bound, oldest_first, label and tenant)

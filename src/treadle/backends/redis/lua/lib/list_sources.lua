@@ -154,32 +154,41 @@ do
     for i = 1, #members do numbers[#numbers + 1] = sub(members[i], -6) end
   end
 
-  -- The held rows, if there are at most `most`, and as many queues of tenants with rows that wait; else nil. They are
-  -- due after all others of their queue and tenant.
-  function ListSources.held(bound, oldest_first, most)
+  -- The rows of `due` from a text on after their queue and tenant, if there are at most `most`, and as many queues of
+  -- tenants with rows that wait; else nil. `tenant`: only its rows.
+  local function due_rows(from, tenant, most)
     if call('ZCARD', K.due_first) > most then return nil end
     local owners, numbers = call('ZRANGE', K.due_first, 0, -1), {}
-    local first = struct.pack('>d', Holds.FACTOR)
     for i = 1, #owners do
       local owner = owners[i]
-      last_six(numbers, call('ZRANGEBYLEX', K.due, '[' .. owner .. first, '[' .. owner .. HIGHEST .. HIGHEST, 'LIMIT', 0,
-        most + 1 - #numbers))
-      if #numbers > most then return nil end
+      if not tenant or sub(owner, 5, 8) == tenant then
+        last_six(numbers, call('ZRANGEBYLEX', K.due, '[' .. owner .. from, '[' .. owner .. HIGHEST .. HIGHEST, 'LIMIT', 0,
+          most + 1 - #numbers))
+        if #numbers > most then return nil end
+      end
     end
-    return ListSources.given(numbers, bound, oldest_first)
+    return numbers
   end
 
-  -- The open rows, if there are at most `most` in the sets that can hold rows of these statuses; else nil.
-  function ListSources.open(statuses, bound, oldest_first, most)
-    local hashes, sets = {K.held}, {K.doomed}
+  -- The held rows, or nil: see above. They are due after all others of their queue and tenant.
+  function ListSources.held(tenant, bound, oldest_first, most)
+    local numbers = due_rows(struct.pack('>d', Holds.FACTOR), tenant, most)
+    return numbers and ListSources.given(numbers, bound, oldest_first)
+  end
+
+  -- The open rows, if there are at most `most` in the sets that can hold rows of these statuses; else nil. Of rows that
+  -- wait, only those of the tenant count, if one is given.
+  function ListSources.open(statuses, tenant, bound, oldest_first, most)
+    local hashes, sets, numbers = {K.held}, {K.doomed}, {}
     if statuses.b then hashes[2] = K.gates end
-    if statuses.w then sets[#sets + 1] = K.due end
-    if statuses.r then sets[#sets + 1] = K.ready end
+    if statuses.r then sets[2] = K.ready end
+    if statuses.w and not tenant then sets[#sets + 1] = K.due end
     local total = 0
     for _, key in ipairs(hashes) do total = total + call('HLEN', key) end
     for _, key in ipairs(sets) do total = total + call('ZCARD', key) end
     if total > most then return nil end
-    local numbers = {}
+    if statuses.w and tenant then numbers = due_rows('', tenant, most - total) end
+    if not numbers then return nil end
     for _, key in ipairs(hashes) do last_six(numbers, call('HKEYS', key)) end
     for _, key in ipairs(sets) do last_six(numbers, call('ZRANGE', key, 0, -1)) end
     return ListSources.given(numbers, bound, oldest_first)
