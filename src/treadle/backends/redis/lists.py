@@ -46,6 +46,8 @@ _PAGE_SIZE: Final = 1000
 _SCANNED: Final = 5000
 _COUNTED_AFTER: Final = 1500
 """Items that are looked at before it is read how many there are."""
+_COUNTED_FOR: Final = 5000
+"""Items that would be looked at after that, at least."""
 _MOST_TRIED: Final = 20_000
 """Items that died under a release, and items that have failed: these are read at once."""
 _NUMBERS: Final = 1000
@@ -209,8 +211,10 @@ class ListWalk:
         while not self._has_ended and len(self.states) < most and (reach is None or looked < reach):
             left = None if reach is None else reach - looked
             looked += await self._find_some(min(most - len(self.states), _MOST_ROWS), left)
-            if self._whole is None and looked >= _COUNTED_AFTER and self._source == "pages":
-                await self._count_whole()
+            if self._whole is None and self._source == "pages" and looked >= _COUNTED_AFTER:
+                left = (most - len(self.states)) * looked / max(1, len(self.states))
+                if left >= _COUNTED_FOR:
+                    await self._count_whole()
             if self._whole is not None and len(self.states) >= self._whole:
                 self._has_ended = True
 

@@ -27,6 +27,7 @@ from .build import (
     start_one,
     submit,
     succeed,
+    verdicts,
     whole,
 )
 from .subject import Subject, needs
@@ -167,6 +168,15 @@ class LineCases:
         assert [each.tenant for each in await backend.lines("default", tenant="acme")] == ["acme"]
         assert await backend.lines("default", tenant="other") == []
         assert await backend.lines("nothing") == []
+
+    @needs("watching")
+    async def test_items_that_can_only_end_are_in_no_line(self, subject: Subject) -> None:
+        """Neither before a worker has them, nor while it ends them."""
+        backend = subject.backend
+        await submit(backend, item("a"), item("late", expires_in=5.0), item("b"))
+        await subject.advance(10)
+        assert await verdicts(backend) == {"late": "expired"}
+        assert [each.count for each in await backend.lines("default")] == [2]
 
     @needs("watching")
     async def test_lines_are_cut(self, backend: Backend) -> None:

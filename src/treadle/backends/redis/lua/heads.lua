@@ -8,21 +8,6 @@ local HIGHEST = string.rep('\255', 17) -- no rest is above this
 
 local counts_rows, ready = ARGV[1] == '1', K.ready
 
--- By number of a kind: how many ready rows are in line. Doomed ones are not, and count as ready.
-local function sizes_of_kinds()
-  if not counts_rows or call('ZCARD', K.doomed) > 0 then return nil end
-  local names, sizes, at = {}, {}, 2
-  while at <= #ARGV do
-    local last = at + tonumber(ARGV[at])
-    for i = at + 1, last do names[#names + 1] = ARGV[i] .. 'r' end
-    at = last + 1
-  end
-  local found = RawRows.fields(K.counts, names)
-  for i = 1, #names do sizes[sub(names[i], 1, 4)] = tonumber(found[i] or 0) end
-  return sizes
-end
-
-local known_sizes = sizes_of_kinds()
 local heads, numbers, sizes = {}, {}, {}
 local at, list = 2, 0
 while at <= #ARGV do
@@ -36,7 +21,7 @@ while at <= #ARGV do
       if not first or its_priority < priority or (its_priority == priority and its_place < place) then
         first, priority, place = head, its_priority, its_place
       end
-      if counts_rows then size = size + (known_sizes and known_sizes[k] or call('ZLEXCOUNT', ready, '[' .. k, '[' .. k .. HIGHEST)) end
+      if counts_rows then size = size + call('ZLEXCOUNT', ready, '[' .. k, '[' .. k .. HIGHEST) end
     end
   end
   heads[list], sizes[list] = first, size

@@ -57,17 +57,19 @@ do
     end
   end
 
-  -- The same for the kinds of rows that are not known yet.
-  local function read_kinds_of(filter, items)
-    local numbers, kinds = {}, filter.kinds
+  -- By place: the kinds of rows that exist. They are known after this.
+  local function kinds_of(filter, items)
+    local found, numbers, kinds, all_known = {}, {}, filter.kinds, filter.knows_kinds
     for i = 1, #items do
       local k = items[i] and sub(items[i], 2, 5)
-      if k and kinds[k] == nil then
+      found[i] = k
+      if k and not all_known and kinds[k] == nil then
         kinds[k] = false
         numbers[#numbers + 1] = k
       end
     end
-    read_kinds(filter, numbers)
+    if #numbers > 0 then read_kinds(filter, numbers) end
+    return found
   end
 
   local function has_kind(filter, k)
@@ -136,13 +138,12 @@ do
   -- true by place for rows that exist, and how many bytes were read.
   local function rows_of_kind(filter, numbers)
     local there, kinds, bytes, count = RawRows.fields(K.item, numbers), filter.kinds, 0, 0
-    local places, wanted, items = {}, {}, {}
-    if not filter.knows_kinds then read_kinds_of(filter, there) end
+    local places, wanted, items, found = {}, {}, {}, kinds_of(filter, there)
     for i = 1, #numbers do
       local item = there[i]
       if item then
         bytes = bytes + #item
-        if kinds[sub(item, 2, 5)] then
+        if kinds[found[i]] then
           count = count + 1
           places[count], wanted[count], items[count] = i, numbers[i], item
         end

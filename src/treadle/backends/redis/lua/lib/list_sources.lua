@@ -14,30 +14,35 @@ do
   local function number(n) return (struct.unpack('>I6', n)) end
   local function packed(value) return struct.pack('>I6', value) end
 
+  local CHARACTERS = {} -- by their numbers
+  for i = 0, 255 do CHARACTERS[i] = string.char(i) end
+
+  -- Add the packed numbers from one to another, `step` apart, to `found`, up to `size`. Returns the one after these.
+  local function add_range(found, at, last, step, size)
+    local count, start = #found, nil
+    for value = at, last, step do
+      if count == size then return value end
+      local low = value % 256
+      if not start or low == (step > 0 and 0 or 255) then start = sub(packed(value), 1, 5) end
+      count = count + 1
+      found[count] = start .. CHARACTERS[low]
+    end
+    return last + step
+  end
+
   -- All numbers of pages. `bound`: the number after which it begins, or nil.
   function ListSources.pages(pages, bound, oldest_first)
     local source = {ended = #pages == 0}
-    local page, at = 1, nil
+    local page, at, step = 1, nil, oldest_first and 1 or -1
 
     function source.take(size)
       local found = {}
       while #found < size and page <= #pages do
         local first, last = pages[page] * PAGE, pages[page] * PAGE + PAGE - 1
-        if oldest_first then
-          at = at or math.max(first, (bound or -1) + 1)
-          while at <= last and #found < size do
-            found[#found + 1] = packed(at)
-            at = at + 1
-          end
-          if at > last then page, at = page + 1, nil end
-        else
-          at = at or math.min(last, (bound or last + 1) - 1)
-          while at >= first and #found < size do
-            found[#found + 1] = packed(at)
-            at = at - 1
-          end
-          if at < first then page, at = page + 1, nil end
-        end
+        if not oldest_first then first, last = last, first end
+        if not at then at = bound and (oldest_first and math.max(first, bound + 1) or not oldest_first and math.min(first, bound - 1)) or first end
+        at = add_range(found, at, last, step, size)
+        if at == last + step then page, at = page + 1, nil end
       end
       source.ended = page > #pages
       return found
@@ -89,21 +94,15 @@ do
         values[#values + 1] = value
       end
     end
-    if oldest_first then
-      table.sort(values)
-    else
-      table.sort(values, function(a, b) return a > b end)
-    end
+    table.sort(values)
     local source = {ended = #values == 0}
-    local at = 1
+    local behind = 0
 
     function source.take(size)
-      local found = {}
-      while at <= #values and #found < size do
-        found[#found + 1] = packed(values[at])
-        at = at + 1
-      end
-      source.ended = at > #values
+      local found, left = {}, #values - behind
+      for i = 1, math.min(size, left) do found[i] = packed(values[oldest_first and behind + i or left - i + 1]) end
+      behind = behind + #found
+      source.ended = behind == #values
       return found
     end
 
@@ -176,9 +175,9 @@ do
     return numbers and ListSources.given(numbers, bound, oldest_first)
   end
 
-  -- The open rows, if there are at most `most` in the sets that can hold rows of these statuses; else nil. Of rows that
-  -- wait, only those of the tenant count, if one is given.
-  function ListSources.open(statuses, tenant, bound, oldest_first, most)
+  -- The open rows, if there are at most `most` in the sets that can hold rows of these statuses; else nil. `tenant`: of
+  -- rows that wait, only its own, if these are at most `most_due`.
+  function ListSources.open(statuses, tenant, bound, oldest_first, most, most_due)
     local hashes, sets, numbers = {K.held}, {K.doomed}, {}
     if statuses.b then hashes[2] = K.gates end
     if statuses.r then sets[2] = K.ready end
@@ -187,7 +186,7 @@ do
     for _, key in ipairs(hashes) do total = total + call('HLEN', key) end
     for _, key in ipairs(sets) do total = total + call('ZCARD', key) end
     if total > most then return nil end
-    if statuses.w and tenant then numbers = due_rows('', tenant, most - total) end
+    if statuses.w and tenant then numbers = due_rows('', tenant, most_due) end
     if not numbers then return nil end
     for _, key in ipairs(hashes) do last_six(numbers, call('HKEYS', key)) end
     for _, key in ipairs(sets) do last_six(numbers, call('ZRANGE', key, 0, -1)) end
