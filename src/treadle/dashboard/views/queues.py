@@ -44,7 +44,7 @@ from .workers import WorkerRow, row_json, worker_row
 
 PER_PAGE: Final = 200
 MOST_WORKERS: Final = 50
-MOST_LINES: Final = 200
+MOST_LINES: Final = 50
 RECENT: Final = 600
 """Seconds over which rates are counted."""
 
