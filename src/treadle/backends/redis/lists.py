@@ -212,8 +212,8 @@ class ListWalk:
             left = None if reach is None else reach - looked
             looked += await self._find_some(min(most - len(self.states), _MOST_ROWS), left)
             if self._whole is None and self._source == "pages" and looked >= _COUNTED_AFTER:
-                left = (most - len(self.states)) * looked / max(1, len(self.states))
-                if left >= _COUNTED_FOR:
+                expected = (most - len(self.states)) * looked / max(1, len(self.states))
+                if expected >= _COUNTED_FOR:
                     await self._count_whole()
             if self._whole is not None and len(self.states) >= self._whole:
                 self._has_ended = True
