@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, MakeBackend, Seen, until, until_status
 from treadle import Client, Context, Retry, Treadle, work
+from treadle.engine.run.step_calls import ThreadCalls
+from treadle.errors import Stopped
 from treadle.events import Dead, LeaseLost, Succeeded
 from treadle.operate.operator import core_of
 from treadle.testing import Faults
@@ -130,6 +133,27 @@ def test_the_lease_decides_if_the_event_loop_ends_before_the_thread(store: MakeB
         assert asyncio.run(look()) == "running"
     finally:
         left.release.set()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_request_of_a_thread_is_closed_if_the_event_loop_ends_before_it_begins(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the loop ends before or after the thread asks. Else Python warns that nobody has awaited it."""
+    monkeypatch.setattr("treadle.engine.run.step_calls.LOOP_CHECK", 0.05)
+
+    async def asked() -> None: ...
+
+    request, loop = asked(), asyncio.new_event_loop()
+    if when == "before":
+        loop.close()
+    serving = asyncio.ensure_future(asyncio.to_thread(ThreadCalls(loop).serve, request))
+    if when == "after":
+        await until(lambda: bool(cast("Any", loop)._ready))
+        loop.close()
+    with pytest.raises(Stopped):
+        await serving
+    assert inspect.getcoroutinestate(request) == inspect.CORO_CLOSED
 
 
 def test_no_heartbeats_are_sent_after_the_loop_and_its_threads_have_ended(store: MakeBackend) -> None:

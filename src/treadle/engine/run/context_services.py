@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -24,14 +24,14 @@ from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.engine.store_retry import retry_unavailable
 from treadle.engine.tasks import finish
 from treadle.engine.wait.read_results import ResultReader
-from treadle.errors import InputError, LeaseLost, Stopped
+from treadle.errors import InputError, LeaseLost
 from treadle.handler.context import Context, blocking_connection
 from treadle.item import ItemState, Lease
 
 from .decide import PendingSettlement
 from .held import HeldLease, HeldLeases, HeldSteps
 from .settle import Settler
-from .step_calls import LOOP_CHECK
+from .step_calls import wait_on
 from .steps import StepServices
 
 T = TypeVar("T")
@@ -163,26 +163,7 @@ class EngineServices:
         return _Block(manager, transaction)
 
     def wait(self, request: Callable[[], Awaitable[T]]) -> T:
-        async def on_loop() -> T:
-            return await request()
-
-        coroutine = on_loop()
-        try:
-            answer = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:
-            coroutine.close()
-            raise Stopped("the worker") from None
-        while True:
-            try:
-                return answer.result(LOOP_CHECK)
-            except CancelledError:
-                raise Stopped("the worker") from None
-            except TimeoutError:
-                # Raised by the request itself, or by the wait for it.
-                if answer.done():
-                    raise
-                if self._loop.is_closed():
-                    raise Stopped("the worker") from None
+        return wait_on(self._loop, request)
 
     @asynccontextmanager
     async def _open_transaction(self, held: HeldLease, session: Any) -> AsyncGenerator[Any]:

@@ -7,6 +7,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar, cast
@@ -41,6 +42,8 @@ from treadle.retry import Retry
 from .handler_pools import caught
 from .held import HeldLease
 from .step_records import INSIDE, StepBook
+
+T = TypeVar("T")
 
 LOOP_CHECK: Final = 1.0
 """Seconds after which a thread that waits for an answer checks that the worker's event loop still exists."""
@@ -274,26 +277,62 @@ class ThreadCalls:
             INSIDE.reset(token)
         self._loop.call_soon_threadsafe(_answer, answer, value, error)
 
-    def _wait(self, request: Callable[[], Any]) -> Any:
-        async def on_loop() -> Any:
-            return await request()
-
-        return asyncio.run_coroutine_threadsafe(on_loop(), self._loop).result()
+    def _wait(self, request: Callable[[], Awaitable[T]]) -> T:
+        return wait_on(self._loop, request)
 
     def serve(self, request: Coroutine[Any, Any, Any]) -> Any:
         """Make the request on the event loop, and what it asks for in this thread."""
-        task = asyncio.run_coroutine_threadsafe(request, self._loop)
+        task = begun_on(self._loop, request)
         task.add_done_callback(lambda _: self._asked.put(None))
         while not (task.done() and self._asked.empty()):
             try:
                 asked = self._asked.get(timeout=LOOP_CHECK)
             except Empty:
                 if self._loop.is_closed():
-                    raise Stopped("the worker") from None
+                    raise left_by(request) from None
                 continue
             if asked is not None:
                 asked()
-        return task.result()
+        try:
+            return task.result()
+        except CancelledError:
+            raise Stopped("the worker") from None
+
+
+def wait_on(loop: asyncio.AbstractEventLoop, request: Callable[[], Awaitable[T]]) -> T:
+    """What a request returns that is made on the event loop. `Stopped` if the loop ends before it does."""
+
+    async def on_loop() -> T:
+        return await request()
+
+    coroutine = on_loop()
+    answer = begun_on(loop, coroutine)
+    while True:
+        try:
+            return answer.result(LOOP_CHECK)
+        except CancelledError:
+            raise Stopped("the worker") from None
+        except TimeoutError:
+            # Raised by the request itself, or by the wait for it.
+            if answer.done():
+                raise
+            if loop.is_closed():
+                raise left_by(coroutine) from None
+
+
+def begun_on(loop: asyncio.AbstractEventLoop, request: Coroutine[Any, Any, T]) -> Future[T]:
+    """Begin a request on the event loop. `Stopped` if the loop has ended."""
+    try:
+        return asyncio.run_coroutine_threadsafe(request, loop)
+    except RuntimeError:
+        raise left_by(request) from None
+
+
+def left_by(request: Coroutine[Any, Any, Any]) -> Stopped:
+    """The error of a request whose loop has ended, perhaps before the request began."""
+    if inspect.getcoroutinestate(request) == inspect.CORO_CREATED:
+        request.close()  # Python would warn that nobody has awaited it
+    return Stopped("the worker")
 
 
 def _answer(answer: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
