@@ -24,7 +24,7 @@ FILE = sys.argv[2] if len(sys.argv) > 2 else ""
 
 def note(type: str, n: int) -> None:
     file = os.open(FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(file, f"{time.time()} {type} {n}\n".encode())
+    os.write(file, f"{time.monotonic()} {type} {n}\n".encode())
     os.close(file)
 
 

@@ -37,8 +37,8 @@ class Pace:
 
     async def have(self, seconds: float) -> None:
         """Return when all have had this much."""
-        began, before = time.time(), self._waits()
-        while time.time() - began - max(map(sub, self._waits(), before)) < seconds:  # noqa: ASYNC110  time passes
+        began, before = time.monotonic(), self._waits()
+        while time.monotonic() - began - max(map(sub, self._waits(), before)) < seconds:  # noqa: ASYNC110  time passes
             await asyncio.sleep(0.02)
 
     def _waits(self) -> list[float]:
@@ -79,10 +79,10 @@ async def begun(app: Treadle, file: Path, since: float, *types: str) -> None:
     have all started by the time this looks count too."""
     try:
         async with asyncio.timeout(30):
-            while not all(starts(file, type, since, time.time() + 9) for type in types):  # noqa: ASYNC110  other processes
+            while not all(starts(file, type, since, time.monotonic() + 9) for type in types):  # noqa: ASYNC110  other processes
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        late = [type for type in types if not starts(file, type, since, time.time() + 9)]
+        late = [type for type in types if not starts(file, type, since, time.monotonic() + 9)]
         waiting = [item for type in late for item in (await app.list(type=type, limit=1)).items]
         raise AssertionError([late, *[await app.why(item.id) for item in waiting]]) from None
 
@@ -91,7 +91,7 @@ async def fill(app: Treadle, count: int) -> float:
     """Enqueue items of each type, in turn. None starts before all are there. Returns when they may."""
     await app.pause("default")
     await app.enqueue_many([type(n) for n in range(count) for type in TYPES])
-    resumed = time.time()
+    resumed = time.monotonic()
     await app.resume("default")
     return resumed
 
@@ -101,21 +101,31 @@ async def drains(app: Treadle, file: Path, pace: Pace) -> None:
     await begun(app, file, await fill(app, MANY), "free", "rated", "slotted")
 
     await app.by("ann").pause(type="free")
-    await pace.have(SECOND)
-    since = time.time()
-    await pace.have(LOOKED_AT)
-    assert starts(file, "free", since, time.time()) == 0
-    assert starts(file, "rated", since, time.time()) > 0 or not await left(app, "rated")
+    since = await none_start(app, file, pace, "free")
+    assert starts(file, "rated", since, time.monotonic()) > 0 or not await left(app, "rated")
 
-    resumed = time.time()
+    resumed = time.monotonic()
     await app.resume(type="free")
     await begun(app, file, resumed, "free")
     await app.pause("default")
-    await pace.have(SECOND)
-    since = time.time()
-    await pace.have(LOOKED_AT)
-    assert sum(starts(file, type, since, time.time()) for type in ("free", "rated", "slotted")) == 0
+    await none_start(app, file, pace, "free", "rated", "slotted")
     await app.resume("default")
+
+
+async def none_start(app: Treadle, file: Path, pace: Pace, *types: str) -> float:
+    """Return after a second, and a time in which no items of these types started. Returns when that began."""
+    paused = time.monotonic()
+    await pace.have(SECOND)
+    since = time.monotonic()
+    await pace.have(LOOKED_AT)
+    found = {type: starts(file, type, since, time.monotonic()) for type in types}
+    if any(found.values()):
+        tenths = [
+            sum(starts(file, type, paused + n / 10, paused + (n + 1) / 10) for type in types)
+            for n in range(40)
+        ]
+        raise AssertionError([found, since - paused, tenths, await app.orders(), await app.workers()])
+    return since
 
 
 async def left(app: Treadle, type: str) -> bool:
@@ -129,9 +139,9 @@ async def limits(app: Treadle, file: Path, pace: Pace) -> None:
     await app.set_limit("slotted", 1)
     await app.set_limit(type="free", limit=1)
     await pace.have(SECOND)
-    since = time.time()
+    since = time.monotonic()
     await pace.have(2.0)
-    until = time.time()
+    until = time.monotonic()
     seen = until - since
     assert starts(file, "rated", since, until) <= 3 * seen + 3 + 1
     assert starts(file, "slotted", since, until) <= seen / TAKES + 1
@@ -145,13 +155,13 @@ async def starts_later(app: Treadle, url: str, file: Path) -> AsyncGenerator[Pac
     await app.pause(type="free")
     await app.enqueue_many([free(n) for n in range(50)])
     await app.enqueue_many([rated(n) for n in range(50)])
-    at = time.time()
+    at = time.monotonic()
     with fleet(url, file) as pace:
         await present(app)
         await begun(app, file, at, "rated")
         await asyncio.sleep(0.5)
-        assert starts(file, "free", at, time.time() + 9) == 0
-        resumed = time.time()
+        assert starts(file, "free", at, time.monotonic() + 9) == 0
+        resumed = time.monotonic()
         await app.resume(type="free")
         await begun(app, file, resumed, "free")
         yield pace
