@@ -116,6 +116,22 @@ async def test_a_list_ends_when_it_has_all_items_of_a_type(backend: RedisBackend
     assert (await backend.list(replace(where, tenant="other"), reach=2500)).items == ()
 
 
+async def test_a_list_goes_on_if_what_it_has_found_is_no_longer_counted(
+    backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest item of a type is cancelled before they are counted: there is still one, but another."""
+    await submit(backend, item("deep", type="rare"), *items(6000), item("shallow", type="rare"))
+    counted = backend._counted
+
+    async def late() -> Any:
+        await backend.cancel(["shallow"])
+        return await counted()
+
+    monkeypatch.setattr(backend, "_counted", late)
+    page = await backend.list(Filter(type="rare", status=("ready",)))
+    assert [state.id for state in page.items] == ["shallow", "deep"]
+
+
 @pytest.mark.parametrize("most", [20_000, 10])
 async def test_of_a_release_only_items_that_failed_are_looked_at(
     backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, most: int

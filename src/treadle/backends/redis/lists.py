@@ -34,6 +34,7 @@ from .read import UNFOLDED, RedisRead, full_state
 from .scripts import RedisScript
 
 _LIST: Final = RedisScript("list")
+_LIST_REST: Final = RedisScript("list_rest")
 _LIST_START: Final = RedisScript("list_start")
 _LIST_GROUPS: Final = RedisScript("list_groups")
 _LIST_WORKFLOWS: Final = RedisScript("list_workflows")
@@ -183,7 +184,7 @@ class ListWalk:
         self._kinds: bytes | None = None
         """The numbers of the kinds that have items that may match. None: they are not known."""
         self._whole: int | None = None
-        """How many items these have. None: it is not known."""
+        """How many items that may match these had when it was last looked. None: it is not known."""
         self._position = plan.bounds.after if plan.oldest_first else plan.bounds.before
         self._has_ended = False
         self._reached_at = 0.0
@@ -215,8 +216,8 @@ class ListWalk:
                 expected = (most - len(self.states)) * looked / max(1, len(self.states))
                 if expected >= _COUNTED_FOR:
                     await self._count_whole()
-            if self._whole is not None and len(self.states) >= self._whole:
-                self._has_ended = True
+            if self._whole is not None and len(self.states) >= self._whole and not self._has_ended:
+                await self._count_rest()
 
     async def _find_some(self, most: int, reach: int | None) -> int:
         """Ask once. Returns how many items were looked at."""
@@ -262,6 +263,14 @@ class ListWalk:
         await self._link.run(UNFOLDED, on="read")
         counted = await self._counted()
         self._kinds, self._whole = counted.find(where, self._plan.statuses)
+
+    async def _count_rest(self) -> None:
+        """End if there is no other item that may match. Items that were found may have changed since."""
+        letters = b"".join(LETTERS[status] for status in self._plan.statuses)
+        found = b"".join(number.to_bytes(6, "big") for number in self.numbers)
+        rest: int = await self._link.run(_LIST_REST, [self._kinds or b"", letters, found], on="read")
+        self._whole = len(self.numbers) + rest
+        self._has_ended = rest == 0
 
     # -- releases --------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ local INDEXES = {
 local asked = cmsgpack.unpack(ARGV[1])
 local where, bound, oldest_first = asked.where, asked.bound, asked.oldest_first
 local filter = ListFilter.new(where, ARGV[3])
-local tenant = RawRows.text(where.tenant)
+local tenant = filter.tenant
 local most_looked = filter.of_rest and MOST_DECODED or ARGV[3] and MOST_SEEN or MOST_LOOKED
 
 local function source_of()
