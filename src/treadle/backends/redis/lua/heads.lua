@@ -7,7 +7,6 @@
 local HIGHEST = string.rep('\255', 17) -- no rest is above this
 
 local counts_rows, ready = ARGV[1] == '1', K.ready
-
 local heads, numbers, sizes = {}, {}, {}
 local at, list = 2, 0
 while at <= #ARGV do

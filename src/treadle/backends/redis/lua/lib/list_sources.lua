@@ -40,7 +40,7 @@ do
       while #found < size and page <= #pages do
         local first, last = pages[page] * PAGE, pages[page] * PAGE + PAGE - 1
         if not oldest_first then first, last = last, first end
-        if not at then at = bound and (oldest_first and math.max(first, bound + 1) or not oldest_first and math.min(first, bound - 1)) or first end
+        at = at or bound and (oldest_first and math.max(first, bound + 1) or math.min(first, bound - 1)) or first
         at = add_range(found, at, last, step, size)
         if at == last + step then page, at = page + 1, nil end
       end
