@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import json
 import math
 import random
 import statistics
@@ -55,6 +56,7 @@ PROMISE = 100.0
 """Milliseconds, p95."""
 TABS, TAB_SECONDS = 50, 5
 BROWSER = {"accept": "text/html"}
+SAME_WORK = "(the same work each time)"
 
 HELD = 20
 """Items of each tenant."""
@@ -225,11 +227,12 @@ async def _measure(
 ) -> tuple[PageFigures, dict[str, float]]:
     """Also the processor time of this process and of servers, in milliseconds, the mean by case. The cases
     take turns, until the seconds are over. A parameter that means nothing makes each a page of its own, which
-    is read."""
+    is read. The last case is work that is always the same: how much its times differ is the machine's doing.
+    """
     stop_at = time.monotonic() + seconds
-    taken: dict[str, list[float]] = {name: [] for name in cases}
-    busy = dict.fromkeys(cases, 0.0)
-    reads: dict[str, list[int]] = {name: [] for name in cases}
+    taken: dict[str, list[float]] = {name: [] for name in (*cases, SAME_WORK)}
+    busy = dict.fromkeys(taken, 0.0)
+    reads: dict[str, list[int]] = {name: [] for name in taken}
     number = itertools.count()
     with Progress(transient=True) as progress:
         task = progress.add_task(f"{kind}, pages", total=calls)
@@ -250,12 +253,25 @@ async def _measure(
                     taken[name].append(watch.seconds * 1000)
                     reads[name].append(counting.total())
                     busy[name] += _processor_time(servers) - begun
+            begun = time.process_time()
+            with Stopwatch() as watch:
+                _do_same_work()
+            if n >= 0:
+                taken[SAME_WORK].append(watch.seconds * 1000)
+                reads[SAME_WORK].append(0)
+                busy[SAME_WORK] += time.process_time() - begun
             progress.update(task, completed=max(0, n))
     figures = {
         name: (statistics.median(each), percentile(each, 0.95), statistics.median(reads[name]))
         for name, each in taken.items()
     }
     return figures, {name: each * 1000 / calls for name, each in busy.items()}
+
+
+def _do_same_work() -> None:
+    """About as long as a slow page."""
+    for _ in range(500):
+        json.loads(json.dumps(list(range(200))))
 
 
 def _processor_time(servers: Sequence[psutil.Process]) -> float:
