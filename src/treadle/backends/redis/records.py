@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import lru_cache
 from struct import Struct as Bytes
 from typing import Final
 
@@ -32,6 +33,8 @@ from .scripts import RedisScript
 PORTION: Final = 300
 """Rows that one script adds."""
 READ_PORTION: Final = 1000
+MOST_REMEMBERED: Final = 4096
+"""Rows of statistics that are not decoded again."""
 
 LETTERS: Final = {MINUTE: b"m", QUARTER: b"q", HOUR: b"h"}
 STAT_HEAD: Final = Bytes(">cd")
@@ -69,14 +72,15 @@ class RedisRecords(RedisVerbs):
     ) -> Sequence[Stat]:
         # Thousands of rows for some dozens of sums: what is not asked for is not decoded.
         found: dict[tuple[float, str], list[StatRow]] = {}
-        async for name, counts in self._read_rows(LETTERS[kept_step(step)], since, until):
-            its_type, its_queue = name[STAT_HEAD.size :].decode().split("\0")
-            if type in (None, its_type) and queue in (None, its_queue):
-                if by == "time":
-                    key = begin_of(STAT_HEAD.unpack_from(name)[1], step), ""
-                else:
-                    key = since, its_type if by == "type" else its_queue
-                found.setdefault(key, []).append(read_counts(counts))
+        async for rows in self._read_rows(LETTERS[kept_step(step)], since, until):
+            for name, counts in rows:
+                at, its_type, its_queue = _names_of(name)
+                if type in (None, its_type) and queue in (None, its_queue):
+                    if by == "time":
+                        key = begin_of(at, step), ""
+                    else:
+                        key = since, its_type if by == "type" else its_queue
+                    found.setdefault(key, []).append(_counts_of(counts))
         return [summed(at, labels(by, type, queue, name), rows) for (at, name), rows in sorted(found.items())]
 
     async def put_samples(self, samples: Sequence[BacklogSample]) -> None:
@@ -94,20 +98,22 @@ class RedisRecords(RedisVerbs):
     ) -> Sequence[BacklogSample]:
         if queues is not None and not queues:
             return []
-        rows = self._read_rows(LETTERS[step].upper(), since, until, queues or ())
-        return [decode_sample(body) async for _, body in rows]
+        found: list[BacklogSample] = []
+        async for rows in self._read_rows(LETTERS[step].upper(), since, until, queues or ()):
+            found += [decode_sample(body) for _, body in rows]
+        return found
 
     async def _read_rows(
         self, letter: bytes, since: float, until: float | None, queues: Sequence[str] = ()
-    ) -> AsyncIterator[tuple[bytes, bytes]]:
-        """The rows of a step, by time: their names, and what is in them. queues: only samples of these."""
+    ) -> AsyncIterator[Iterable[tuple[bytes, bytes]]]:
+        """The rows of a step, by time: their names, and what is in them. Portions of `READ_PORTION` at most.
+        queues: only samples of these."""
         first = b"[" + STAT_HEAD.pack(letter, max(0.0, since))
         last = b"(" + (bytes((letter[0] + 1,)) if until is None else STAT_HEAD.pack(letter, max(0.0, until)))
         while first:
             given: list[Argument] = [first, last, READ_PORTION, *queues]
             found: list[bytes] = await self._link.run(_STATS, given, on="read")
-            for row in zip(found[1::2], found[2::2], strict=True):
-                yield row
+            yield zip(found[1::2], found[2::2], strict=True)
             first = b"(" + found[0] if found[0] else b""
 
     async def audits(
@@ -142,13 +148,24 @@ def pack_counts(stat: Stat) -> bytes:
 
 
 def read_stat(name: bytes, counts: bytes) -> Stat:
+    at, type, queue = _read_names(name)
+    return stat_of(at, (type, queue), *_read_counts(counts))
+
+
+def _read_names(name: bytes) -> tuple[float, str, str]:
+    """When it begins, the type and the queue."""
     _, at = STAT_HEAD.unpack_from(name)
     type, queue = name[STAT_HEAD.size :].decode().split("\0")
-    return stat_of(at, (type, queue), *read_counts(counts))
+    return at, type, queue
 
 
-def read_counts(counts: bytes) -> StatRow:
+def _read_counts(counts: bytes) -> StatRow:
     numbers = _decode(counts)
     first = len(COUNTERS) + 1
     run = first + numbers[first - 1]
-    return numbers[: len(COUNTERS)], tuple(numbers[first:run]), tuple(numbers[run:])
+    return tuple(numbers[: len(COUNTERS)]), tuple(numbers[first:run]), tuple(numbers[run:])
+
+
+# Pages read the same hour again and again, and only its last minute changes.
+_names_of: Final = lru_cache(maxsize=MOST_REMEMBERED)(_read_names)
+_counts_of: Final = lru_cache(maxsize=MOST_REMEMBERED)(_read_counts)

@@ -8,7 +8,7 @@
 
 local HIGHEST = string.rep('\255', 15) -- no rest is above this
 local byte = string.byte
-local MOST_TENANTS, MOST_FIRST = 100, 200
+local MOST_TENANTS, MOST_FIRST, SOME_FIRST = 100, 200, 25
 
 local tenant, behind, size, cap = RawRows.text(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
@@ -33,13 +33,16 @@ end
 -- The row with a mark that was submitted first. Of one tenant: if it is among the first of the mark, or among those of
 -- the tenant that died first.
 local function first_number(mark)
-  local members = call('ZRANGEBYLEX', K.marked, '[' .. mark, '[' .. mark .. HIGHEST, 'LIMIT', 0, tenant and MOST_FIRST or 1)
-  for i = 1, #members do
-    local rest = sub(members[i], #mark + 1)
-    if not tenant or sub(rest, 7, 10) == tenant then return sub(rest, 1, 6) end
+  for behind = 0, tenant and MOST_FIRST - SOME_FIRST or 0, SOME_FIRST do
+    local members = call('ZRANGEBYLEX', K.marked, '[' .. mark, '[' .. mark .. HIGHEST, 'LIMIT', behind, tenant and SOME_FIRST or 1)
+    for i = 1, #members do
+      local rest = sub(members[i], #mark + 1)
+      if not tenant or sub(rest, 7, 10) == tenant then return sub(rest, 1, 6) end
+    end
+    if #members < SOME_FIRST then break end
   end
   local prefix, first = mark .. tenant, nil
-  members = call('ZRANGEBYLEX', K.marks, '[' .. prefix, '[' .. prefix .. HIGHEST, 'LIMIT', 0, MOST_FIRST)
+  local members = call('ZRANGEBYLEX', K.marks, '[' .. prefix, '[' .. prefix .. HIGHEST, 'LIMIT', 0, MOST_FIRST)
   for i = 1, #members do
     local n = sub(members[i], -6)
     if not first or Store.before(n, first) then first = n end
