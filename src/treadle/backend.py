@@ -114,13 +114,13 @@ has. The shipped contract suite (`treadle.testing`) runs the cases that need no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
-from treadle.errors import BackendError, StoreUnavailable, UnsupportedError
+from treadle.errors import BackendError, InputError, StoreUnavailable, UnsupportedError
 from treadle.item import (
     AuditNote,
     Changed,
@@ -1199,6 +1199,35 @@ def all_stores() -> Generator[None]:
         _missing.reset(reset)
 
 
+_only: Final[ContextVar[str | None]] = ContextVar("treadle_only_store", default=None)
+
+
+@contextmanager
+def only_store(name: str | None) -> Generator[None]:
+    """In this block, lists, counts and other reads that name no item ask only this one of several stores.
+    None: those that are asked without it."""
+    if name is None:
+        yield
+        return
+    reset = _only.set(name)
+    try:
+        yield
+    finally:
+        _only.reset(reset)
+
+
+def chosen_store() -> str | None:
+    """The store that `only_store` names. None: all are asked."""
+    return _only.get()
+
+
+def no_such_store(name: str = "", known: Collection[str] = ()) -> InputError:
+    """The error for a store that is none of those known. None are: the app has one store, without a name."""
+    if not known:
+        return InputError("this app has one store: several are Treadle({'eu': url, 'us': url})")
+    return InputError.of("store", name, f"is no store of this app: it has {', '.join(known)}")
+
+
 def note_missing(error: StoreUnavailable) -> None:
     """Note a store that did not answer a read, or raise if the reader does not want to do without it."""
     missing = _missing.get()
@@ -1229,8 +1258,11 @@ __all__ = [
     "answers_at_once",
     "begins_at_once",
     "carries_results",
+    "chosen_store",
     "missing_stores",
+    "no_such_store",
     "note_missing",
+    "only_store",
     "placed",
     "store_name",
     "transaction_of",

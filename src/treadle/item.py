@@ -782,6 +782,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Queued at this instant or later."""
     until: float | None = None
     """Queued before this instant."""
+    store: str | None = None
+    """Only items of this one of several stores. A store itself refuses it."""
 
 
 GroupOutcome: TypeAlias = Literal["running", "succeeded", "failed", "cancelled"]
@@ -800,6 +802,8 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The root was queued at this instant or later."""
     until: float | None = None
     """The root was queued before this instant."""
+    store: str | None = None
+    """As in `Filter`."""
 
 
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -824,6 +828,8 @@ class GroupSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The first of the deaths that failed it and are still stored, without history."""
     capped: bool = False
     """Only the newest `MOST_COUNTED` items of the workflow were counted."""
+    store: str = ""
+    """Of several stores: the one that has it. By root, a workflow may be in several: listed for each."""
 
     @property
     def done(self) -> int:

@@ -218,6 +218,8 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     """How many died under which release, in the order of their first deaths. A store may look only at those
     that it has counted. Those of workers without a release are in none. Empty: all are, or there are too many
     to look at."""
+    stores: tuple[str, ...] = ()
+    """Of several stores: those that have some of them."""
 
 
 def mark_releases(parts: Iterable[MarkRelease]) -> tuple[MarkRelease, ...]:

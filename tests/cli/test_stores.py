@@ -11,7 +11,7 @@ import pytest
 from tests.cli import looked_at
 from tests.cli.calling import Called, call
 from tests.cli.conftest import APP
-from tests.cli.looked_at import send
+from tests.cli.looked_at import order, send
 from treadle import MemoryBackend, Treadle
 from treadle.backends.many import ManyStores
 from treadle.errors import StoreUnavailable
@@ -79,3 +79,32 @@ def test_what_does_not_answer_is_named(links: dict[str, Link]) -> None:
     assert answer.code == 3
     assert [each["store"] for each in answer.objects] == ["eu"]
     assert "left out what did not answer: us" in answer.err
+
+
+def test_lists_of_one_store(links: dict[str, Link]) -> None:
+    """A column says in which store each is, and a filter leaves the others out."""
+
+    async def fill(app: Treadle) -> None:
+        async with app:
+            for store in links:
+                await app.place(store, store)
+                await (await app.tenant(store).enqueue(send(3))).wait(5)
+                await (await app.tenant(store).enqueue(order([1]))).group(5)
+
+    asyncio.run(fill(looked_at.app))
+    assert [each["store"] for each in run("list", "--store", "us", "--status", "dead", "--json").objects] == [
+        "us"
+    ]
+    assert [each["store"] for each in run("groups", "--store", "us", "--json").objects] == ["us"]
+    assert "STORE" in run("groups").out
+    assert [each["stores"] for each in run("dead", "--json").objects] == [["eu", "us"]]
+    assert "eu, us" in run("dead").out
+    assert [each["count"] for each in run("dead", "--store", "us", "--json").objects] == [1]
+    assert [each["count"] for each in run("dead", "--by", "reason", "--store", "us", "--json").objects] == [1]
+    (status,) = run("status", "--store", "us", "--json").objects
+    assert status["statuses"]["dead"]["count"] == 1
+    assert run("dead", "requeue", "--store", "us", "--yes").out == "requeued 1 item\n"
+    assert run("status", "--store", "asia").code == 2
+    links["us"].is_down = True
+    assert run("dead", "--store", "us").code == 3
+    assert "left out what did not answer: us" in run("dead", "--by", "reason", "--store", "us").err

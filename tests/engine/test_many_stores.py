@@ -11,12 +11,12 @@ import pytest
 
 from tests.support.databases import Prepared
 from tests.support.proxy import Proxy
-from treadle import Client, Treadle, work
+from treadle import Client, Result, Retry, Treadle, work
 from treadle.backend import missing_stores
 from treadle.backends.many import ManyStores
 from treadle.backends.many.workers import ManyHeartbeat
 from treadle.backends.memory import MemoryBackend
-from treadle.errors import PlacementError, StoreTooSlow, StoreUnavailable
+from treadle.errors import InputError, PlacementError, StoreTooSlow, StoreUnavailable
 from treadle.handle import Handle
 from treadle.handler.context import Context
 from treadle.item import Heartbeat, HeartbeatReply
@@ -146,6 +146,88 @@ async def test_a_read_names_the_store_that_did_not_answer(fleet: Fleet) -> None:
 async def _listed(client: Any) -> AsyncIterator[Any]:
     for state in (await client.list()).items:
         yield state
+
+
+async def test_lists_and_counts_of_one_store() -> None:
+    """Items, groups, workflows, marks, problems: all of them, or what one store has."""
+
+    @work(name="leaf")
+    async def leaf() -> None: ...
+
+    @work(name="burst", retry=Retry(attempts=1))
+    async def burst(ctx: Context, deep: bool = False) -> Result[None, None]:
+        if not deep:
+            raise OSError("away")
+        return ctx.queue(leaf())
+
+    app = Treadle(ManyStores({name: MemoryBackend() for name in ("eu", "us")}), work=[leaf, burst])
+    async with app:
+        for store in ("eu", "us"):
+            await app.place(store, store)
+            await (await app.tenant(store).enqueue(burst(True), workflow="flow")).group(5)
+            await (await app.tenant(store).enqueue(burst())).wait(5)
+        assert {each.store for each in (await app.list()).items} == {"eu", "us"}
+        page = await app.list(store="us", limit=1)
+        second = await app.list(store="us", cursor=page.cursor)
+        assert {each.store for each in (*page.items, *second.items)} == {"us"}
+        assert len(second.items) == 2
+        assert [each.store for each in (await app.dead.list(store="us")).items] == ["us"]
+        assert sorted(each.store for each in (await app.groups()).items) == ["eu", "us"]
+        assert [each.store for each in (await app.groups(store="us")).items] == ["us"]
+        assert [each.store for each in (await app.workflows(store="eu")).items] == ["eu"]
+        assert {each.tenant for each in await app.counts(ended=True, store="us")} == {"us"}
+        assert {each.tenant for each in (await app.overview(store="us")).counts} == {"us"}
+        assert [(each.count, each.stores) for each in await app.dead.marks()] == [(2, ("eu", "us"))]
+        assert [(each.count, each.stores) for each in await app.dead.marks(store="us")] == [(1, ("us",))]
+        assert [(each.kind, each.items) for each in await app.problems(store="us")] == [("dead", 1)]
+        acme = app.tenant("eu")
+        assert await acme.counts(store="us") == []
+        assert (await acme.list(store="us")).items == ()
+        assert (await acme.overview(store="us")).counts == ()
+
+
+async def test_a_bulk_action_on_one_store() -> None:
+    @work(name="never")
+    async def never() -> None: ...
+
+    stores = {name: MemoryBackend() for name in ("eu", "us")}
+    app = Treadle(ManyStores(stores), work=[never], poll_interval=0.05)
+    async with app:
+        for store in ("eu", "us"):
+            await app.place(store, store)
+            await app.tenant(store).enqueue(never(), delay=3600)
+        with pytest.raises(InputError, match="store='asia' is no store of this app: it has eu, us"):
+            await app.bulk.start("cancel", store="asia")
+        action = await app.bulk.start("cancel", store="us")
+        while (await app.bulk.state(action.id)).ended_at is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        left = [each.store for each in (await app.list(type="never", status="scheduled")).items]
+        assert left == ["eu"]
+        assert (await app.bulk.state(action.id)).where == "store:us"
+
+
+async def test_an_app_with_one_store_has_none_to_choose() -> None:
+    """It does not show, or change, all of it instead."""
+    async with Client(MemoryBackend()) as client:
+        for call in (client.list, client.groups, client.workflows, client.counts, client.overview):
+            with pytest.raises(InputError, match="this app has one store"):
+                await call(store="us")
+        for call in (client.problems, client.dead.marks, client.dead.list, client.dead.delete):
+            with pytest.raises(InputError, match="this app has one store"):
+                await call(store="us")
+        with pytest.raises(InputError, match="this app has one store"):
+            await client.bulk.start("cancel", store="us")
+
+
+async def test_a_list_of_the_store_that_is_away_is_no_empty_list(fleet: Fleet) -> None:
+    fleet.links["us"].state = "down"
+    for call in (fleet.app.list, fleet.app.counts, fleet.app.groups, fleet.app.dead.marks):
+        with pytest.raises(StoreUnavailable, match="us"):
+            await call(store="us")
+        await call(store="eu")
+    with missing_stores() as missing:
+        assert (await fleet.app.list(store="us")).items == ()
+    assert missing == {"us"}
 
 
 async def test_a_cursor_goes_on_where_a_store_was_when_it_went_away(fleet: Fleet) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, get_args
 
@@ -21,7 +21,7 @@ from treadle.operate.item_json import mark_json, ref_json
 from treadle.operate.why.wording import command, releases_text
 
 from .change_items import Selection, change_items
-from .filters import ItemFilters, pages
+from .filters import ItemFilters, StoreOption, pages
 from .names import MOST_MARKS, find_mark
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines
@@ -51,6 +51,7 @@ async def dead(
     release: Annotated[
         str | None, typer.Option("--release", help="only items that died under this release")
     ] = None,
+    store: StoreOption = None,
 ) -> None:
     """Show dead items by what they died of, the newest deaths first.
 
@@ -61,10 +62,10 @@ async def dead(
         raise InputError.of("--by", by, f"does not exist: it is one of {', '.join(get_args(DeadBy))}")
     now = await shell.now()
     if by == "reason":
-        await _by_reason(shell, now, release)
+        await _by_reason(shell, now, release, store)
         return
     count = limit if by == "error" and release is None else MOST_MARKS
-    marks = await shell.backend.marks(tenant=shell.tenant, count=count)
+    marks: Sequence[DeadMark] = await shell.client.dead.marks(count=count, store=store)
     if release is not None:
         marks = [each for mark in marks for each in _under(mark, check_name(release, "--release"))]
     if by == "type":
@@ -77,16 +78,22 @@ async def dead(
     elif not marks:
         shell.print("no dead items")
     else:
-        has_releases = any(mark.releases for mark in marks)
+        has_releases, has_stores = any(mark.releases for mark in marks), any(mark.stores for mark in marks)
         rows = folded(marks, await shell.client.dead.causes(marks))
         shell.table(
-            ("MARK", "COUNT", "LAST", *(["RELEASE"] if has_releases else []), "TYPE", "ERROR"),
+            (
+                *("MARK", "COUNT", "LAST"),
+                *(["RELEASE"] if has_releases else []),
+                *(["STORE"] if has_stores else []),
+                *("TYPE", "ERROR"),
+            ),
             [
                 (
                     mark.mark or "''",
                     Cell(capped(mark.count, mark.capped), "red"),
                     ago(mark.last_at, now),
                     *([listed([each.release for each in mark.releases], 2)] if has_releases else []),
+                    *([listed(mark.stores, 2)] if has_stores else []),
                     " ".join(filter(None, (mark.type, row.waited_text))),
                     # The class without its module: the table is narrow.
                     error_line(mark.error_type.rpartition(".")[2], mark.error),
@@ -136,10 +143,10 @@ def _by_type(shell: Shell, marks: Iterable[DeadMark], limit: int, now: float) ->
     _rows(shell, "type", ordered, now)
 
 
-async def _by_reason(shell: Shell, now: float, release: str | None) -> None:
+async def _by_reason(shell: Shell, now: float, release: str | None, store: str | None) -> None:
     rows: dict[str, DeadRow] = {}
     more = False
-    where = Filter(tenant=shell.tenant, status=("dead",), release=release)
+    where = Filter(tenant=shell.tenant, status=("dead",), release=release, store=store)
     async for page in pages(shell, where, most=LOOKED_AT):
         for item in page.items:
             reason = item.reason or "unknown"

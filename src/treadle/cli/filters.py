@@ -58,6 +58,9 @@ MarkOption = Annotated[
 ReleaseOption = Annotated[
     str | None, typer.Option("--release", help="only items that failed last under this release")
 ]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="NAME", help="only what this one of several stores has")
+]
 HeldOption = Annotated[bool, typer.Option("--held", help="only items that are held")]
 SinceOption = Annotated[
     str | None,
@@ -103,6 +106,7 @@ class ItemFilters:
     held: HeldOption = False
     since: SinceOption = None
     until: UntilOption = None
+    store: StoreOption = None
 
     def __post_init__(self) -> None:
         self.filter(tenant=None, now=0.0)
@@ -141,6 +145,7 @@ class UpdateFilters:
     key: KeyOption = None
     since: SinceOption = None
     until: UntilOption = None
+    store: StoreOption = None
 
     def __post_init__(self) -> None:
         self.plain()

@@ -35,6 +35,7 @@ from .filters import (
     LimitOption,
     RevealOption,
     SinceOption,
+    StoreOption,
     TypeOption,
     UntilOption,
     first_items,
@@ -149,6 +150,7 @@ class GroupOptions:
     until: UntilOption = None
     limit: LimitOption = 50
     cursor: CursorOption = None
+    store: StoreOption = None
 
 
 async def groups(shell: Shell, given: GroupOptions, scan: ScanOption = 10_000) -> None:
@@ -177,6 +179,7 @@ async def _list(
         limit=given.limit,
         cursor=given.cursor,
         reach=scan,
+        store=given.store,
     )
     if shell.json:
         for each in page.items:
@@ -192,7 +195,18 @@ async def _list(
         shell.warn(note)
 
 
-SUMMARY_COLUMNS: Final = ("ID", "STATE", "DONE", "TYPE", "TENANT", "BEGAN", "ENDED", "FAILED", "FIRST DEATH")
+SUMMARY_COLUMNS: Final = (
+    "ID",
+    "STATE",
+    "DONE",
+    "TYPE",
+    "TENANT",
+    "STORE",
+    "BEGAN",
+    "ENDED",
+    "FAILED",
+    "FIRST DEATH",
+)
 
 
 def summary_lines(found: Sequence[GroupSummary], now: float) -> list[str]:
@@ -205,6 +219,7 @@ def summary_lines(found: Sequence[GroupSummary], now: float) -> list[str]:
             f"{each.done:,} of {each.total:,}{'+' if each.capped else ''}",
             each.type,
             each.tenant if len(tenants) > 1 else "",
+            each.store,
             ago(each.queued_at, now),
             ago(each.ended_at, now),
             f"{each.failed:,}" if each.failed else "",

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 import msgspec
 import typer
 
-from treadle.backend import all_stores
+from treadle.backend import all_stores, only_store
 from treadle.base.timing import iso
 from treadle.base.wording import approximate, duration, listed, plain, plural
 from treadle.errors import InputError, StoreUnavailable
@@ -36,6 +36,7 @@ from treadle.records import QueueBacklog
 from treadle.store.fleet import Fleet
 
 from .exit_codes import UNHEALTHY
+from .filters import StoreOption
 from .fleet import fleet_text
 from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
@@ -66,6 +67,7 @@ async def status(
     ] = 2.0,
     max_wait: MaxWaitOption = "5m",
     ignore: IgnoreOption = None,
+    store: StoreOption = None,
 ) -> int | None:
     """Show how the store stands: problems, queues, workers.
 
@@ -77,7 +79,7 @@ async def status(
     if by not in get_args(By):
         raise InputError.of("--by", by, "must be queue, type or tenant")
     ignored = check_kinds(names_in(ignore), "--ignore")
-    look = _Look(shell, cast("By", by), read_duration(max_wait, "--max-wait"), ignored)
+    look = _Look(shell, cast("By", by), read_duration(max_wait, "--max-wait"), ignored, store)
     if watch:
         return await _watch(shell, look, every)
     seen = await look()
@@ -91,14 +93,21 @@ async def status(
 class _Look:
     """Looks at the store."""
 
-    def __init__(self, shell: Shell, by: By, max_wait: float, ignored: frozenset[ProblemKind]) -> None:
+    def __init__(
+        self, shell: Shell, by: By, max_wait: float, ignored: frozenset[ProblemKind], store: str | None
+    ) -> None:
         self._shell = shell
         self._by: By = by
         self._max_wait = max_wait
         self._ignored = ignored
+        self._store = store
 
     async def __call__(self) -> StatusView:
-        found = await self._shell.client.look(self._max_wait, quick=True)
+        with only_store(self._store):
+            return await self._look()
+
+    async def _look(self) -> StatusView:
+        found = await self._shell.client.look(self._max_wait, quick=True, store=self._store)
         left = tuple(each for each in found.problems if each.kind not in self._ignored)
         scheduled = await self._scheduled(found.overview)
         backlogs = await self._shell.client.backlogs(overview=found.overview)

@@ -17,6 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from treadle.backend import all_stores
 from treadle.client import Client
 from treadle.errors import TreadleError
 from treadle.item import TELL_TYPE, Count
@@ -87,7 +88,8 @@ class FullCounts:
     async def _count(self, at: float) -> None:
         known = self.fresh
         try:
-            found = await self._read(known)
+            with all_stores():  # counts are kept: those without a store would be shown when it is back
+                found = await self._read(known)
         except TreadleError:
             return  # pages say what is the matter
         except Exception as error:  # noqa: BLE001  no request waits for it

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -136,7 +136,15 @@ class Site:
         async def answer(visit: Visit) -> Response:
             if view.of_fleet and not visit.sees_fleet:
                 raise NotShown("there is no such page")
-            shown = await self.reads.get(visit.cache_key, lambda: _in_time(view.read(visit)))
+
+            async def read() -> tuple[Shown, set[str]]:
+                if wants_json(visit.request):
+                    return await _in_time(view.read(visit)), set[str]()
+                with missing_stores() as missing:
+                    return await _in_time(view.read(visit)), missing
+
+            shown, missing = cast("tuple[Shown, set[str]]", await self.reads.get(visit.cache_key, read))
+            visit.missing |= missing
             if isinstance(shown, Elsewhere):
                 return RedirectResponse(shown.url, 303)
             status = 400 if getattr(shown, "wrong", "") else 200
@@ -180,7 +188,7 @@ class Site:
                 if self.client.stores_away and wants_json(request):
                     raise StoreUnavailable(f"did not answer: {', '.join(self.client.stores_away)}")
                 return await handler(visit)
-            with missing_stores():
+            with missing_stores() as visit.missing:
                 return await handler(visit)
         except TreadleError as error:
             return await self._error(request, visit, error)
@@ -283,7 +291,7 @@ class Site:
             menu=menu(visit),
             fragment=fragment,
             notice=notice(visit),
-            away=self.client.stores_away if visit.sees_fleet else (),
+            left_out=visit.left_out,
             **values,
         )
         text = with_labels(text)

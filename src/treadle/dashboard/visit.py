@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.backend import placed
 from treadle.base.ids import check_name
 from treadle.client import Client, bound_to
 from treadle.define.secret_values import SecretMask
@@ -79,6 +80,8 @@ class Visit(PageAddresses):
         self.access = access
         self.tenant = self._shown_tenant()
         self.client = self.client_of(self.tenant)
+        self.missing = set[str]()
+        """Stores that did not answer, and are left out."""
 
     # -- what is shown ---------------------------------------------------------------------------------
 
@@ -114,6 +117,28 @@ class Visit(PageAddresses):
     def sees_fleet(self) -> bool:
         """Whether pages about the whole fleet are shown."""
         return self.access.tenants is None and self.tenant is None
+
+    @cached_property
+    def stores(self) -> Sequence[str]:
+        """The names of the stores, if there are several, for visitors of all tenants."""
+        several = placed(self.site.client.backend)
+        return list(several.backends) if several is not None and self.access.tenants is None else ()
+
+    @cached_property
+    def store(self) -> str | None:
+        """The store whose part is shown: `?store=`. None: all."""
+        name = self.request.query_params.get("store") or None
+        if name is not None and name not in self.stores:
+            raise NotShown(f"there is no store {name!r}")
+        return name
+
+    @property
+    def left_out(self) -> Sequence[str] | None:
+        """The stores that a page says to be left out. Without their names for visitors of single tenants.
+        None: there are none."""
+        if self.access.tenants is not None:
+            return () if self.missing else None
+        return sorted(self.missing.union(self.client.stores_away if self.sees_fleet else ())) or None
 
     @property
     def other_tenants(self) -> list[str]:
@@ -158,6 +183,8 @@ class Visit(PageAddresses):
         """How the store stands, as the visitor may see it. It counts for some hundredths of a second, or only
         what there is little of, if all was counted in the last seconds. What is beyond was counted then, or
         is estimated and says so. Pages that are read at the same time share it."""
+        if self.store is not None:
+            return await self._look(brief=False)
         full_counts = self.site.full_counts
         brief = full_counts.fresh is not None
         found = await self._look(brief=brief)
@@ -170,9 +197,9 @@ class Visit(PageAddresses):
 
     async def _look(self, *, brief: bool) -> Overview:
         def read() -> Awaitable[Overview]:
-            return self.client.overview(quick=True, brief=brief)
+            return self.client.overview(quick=True, brief=brief, store=self.store)
 
-        return cast("Overview", await self.site.looks.get((self.tenant, brief), read))
+        return cast("Overview", await self.site.looks.get((self.tenant, self.store, brief), read))
 
     async def in_time(self, read: Awaitable[T]) -> T | None:
         """What a read returns. None if it takes too long."""

@@ -48,6 +48,7 @@ from .bulk_portion import STOP_TTL, next_portion, order_text, stop_key
 from .bulk_states import open_portions, read_canaries, read_states, state_of
 from .changes import VERBS, ItemCount, filter_source
 from .filters import FilterOptions, filter_text, item_filter
+from .observer import check_store
 from .operator import Operator, core_of, note_of, tenant_of
 from .why import why_item
 
@@ -112,6 +113,7 @@ class Bulk:
         refuse_in_transaction(self._core.backend, "bulk.start()")
         named = None if ids is None else _named(ids, where, everything)
         given = item_filter(self._tenant, **where)
+        check_store(self._core, given.store)
         if named is None:
             self._check_filter(verb, given, where, everything)
         note = note_of(self._operator)

@@ -19,7 +19,7 @@ from treadle.store.reads import get_refs
 
 from .changes import Change, Deletion, PagedSource, PortionChanger, PortionOutcome, names_bulk_actions
 from .filters import words_text
-from .observer import begin_read
+from .observer import begin_read, in_store
 from .operator import Ids, Operator, core_of, note_of, tenant_of
 
 FILTERS: Final = tuple(inspect.signature(Operator.list).parameters)[2:]
@@ -64,14 +64,18 @@ class DeadLetters:
         where.setdefault("history", True)
         return await self._operator.list("dead", **where)
 
-    async def marks(self, *, count: int = 100, cap: int = 10_000) -> Sequence[DeadMark]:
+    async def marks(
+        self, *, count: int = 100, cap: int = 10_000, store: str | None = None
+    ) -> Sequence[DeadMark]:
         """Return the marks of dead items: what they died of, and how many died alike. At most `count`, those
-        with the newest deaths first. Each counts up to `cap` items."""
+        with the newest deaths first. Each counts up to `cap` items. With `store`, those of this one of
+        several."""
         check_count(count, "count")
         check_count(cap, "cap")
         core = core_of(self._operator)
         await begin_read(core)
-        return await core.backend.marks(tenant=tenant_of(self._operator), count=count, cap=cap)
+        with in_store(core, store):
+            return await core.backend.marks(tenant=tenant_of(self._operator), count=count, cap=cap)
 
     async def causes(self, marks: Sequence[DeadMark]) -> dict[str, str]:
         """Of these marks, those that only follow from another: each with the mark of the item because of

@@ -53,6 +53,7 @@ class FilterOptions(TypedDict, total=False):
     mark: str | None
     release: str | None
     held: bool | None
+    store: str | None
 
 
 def item_filter(own_tenant: str | None, /, **where: Unpack[FilterOptions]) -> Filter:
@@ -116,6 +117,7 @@ def _checked(given: Mapping[str, Any], field: Callable[[str], str]) -> Filter:
         mark="" if given.get("mark") == "" else name("mark"),
         release=name("release"),
         held=_is_held(given.get("held"), field("held")),
+        store=name("store"),
     )
 
 
@@ -287,6 +289,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "mark": "items that died alike",
     "release": "items that failed last under it",
     "held": "true: items that an operator holds",
+    "store": "of several stores",
     "since": "queued then or later: 2h, 2026-11-16T09:30",
     "until": "queued before then",
     "id": "of an item; the word alone does too",
@@ -441,6 +444,7 @@ def filter_text(where: Filter, everything: bool = False) -> str:
         "mark": where.mark,
         "release": where.release,
         "held": "true" if where.held else "",
+        "store": where.store,
         "since": iso(where.since),
         "until": iso(where.until),
     }

@@ -36,6 +36,7 @@ class GroupLists:
         cursor: str | None = None,
         *,
         reach: int | None = None,
+        store: str | None = None,
     ) -> Page[GroupSummary]:
         """Return groups, newest first: how each stands, how many of its members are done, and its first
         death. Groups of a single item are not listed, and nested groups belong to the outer one.
@@ -44,8 +45,9 @@ class GroupLists:
         type, since, until: of the root.
         cursor: continues after an earlier page.
         reach: about the most groups to look at, as for `list`.
+        store: only those of this one of several stores.
         """
-        where = self._group_filter(outcome, type, tenant, since, until)
+        where = self._group_filter(outcome, type, tenant, since, until, store)
         return await self._groups_page(self._core.backend.groups, where, limit, cursor, reach)
 
     async def workflows(
@@ -59,6 +61,7 @@ class GroupLists:
         cursor: str | None = None,
         *,
         reach: int | None = None,
+        store: str | None = None,
     ) -> Page[GroupSummary]:
         """Return workflows, those with the newest roots first. The newest 1,000 items of each are counted:
         `capped` says that there are more. The arguments are those of `groups`; `type`, `since` and `until`
@@ -67,11 +70,17 @@ class GroupLists:
         reach: about the most roots to look at. Without it, a filter that few workflows match reads on until
             the page is full.
         """
-        where = self._group_filter(outcome, type, tenant, since, until)
+        where = self._group_filter(outcome, type, tenant, since, until, store)
         return await self._groups_page(self._core.backend.workflows, where, limit, cursor, reach)
 
     def _group_filter(
-        self, outcome: Any, type: str | None, tenant: str | None, since: Instant | None, until: Instant | None
+        self,
+        outcome: Any,
+        type: str | None,
+        tenant: str | None,
+        since: Instant | None,
+        until: Instant | None,
+        store: str | None,
     ) -> GroupFilter:
         given: Iterable[Any] = () if outcome is None else (outcome,) if isinstance(outcome, str) else outcome
         return GroupFilter(
@@ -80,6 +89,7 @@ class GroupLists:
             tenant=own_or(None if tenant is None else check_name(tenant, "tenant"), self._tenant),
             since=None if since is None else instant(since, field="since"),
             until=None if until is None else instant(until, field="until"),
+            store=None if store is None else check_name(store, "store"),
         )
 
     async def _groups_page(

@@ -333,6 +333,7 @@ def group_summary_json(group: GroupSummary) -> dict[str, Any]:
         "queued_at": iso(group.queued_at),
         "ended_at": iso(group.ended_at),
         "death": None if group.death is None else ref_json(group.death),
+        **({"store": group.store} if group.store else {}),
     }
 
 
@@ -368,4 +369,5 @@ def mark_json(mark: DeadMark) -> dict[str, Any]:
             }
             for each in mark.releases
         ],
+        **({"stores": mark.stores} if mark.stores else {}),
     }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from treadle.backend import Placed, check_capable, placed
+from treadle.backend import Placed, check_capable, no_such_store, only_store, placed
 from treadle.base.callables import check_list
 from treadle.base.ids import check_id, check_name, id_of
 from treadle.base.timing import Duration, Instant, instant, seconds
@@ -141,7 +142,9 @@ class Observer:
 
         return await live_workers(self._core.backend)
 
-    async def overview(self, *, quick: bool = False, brief: bool = False) -> Overview:
+    async def overview(
+        self, *, quick: bool = False, brief: bool = False, store: str | None = None
+    ) -> Overview:
         """Return how the store stands: what waits, since when, who works. Counts are exact for about a
         million items. Where there are more, `Count.estimated` says so: it does not take longer then.
 
@@ -149,9 +152,11 @@ class Observer:
             of which there is much are estimates.
         brief: count only what there is little of. Counts that say `estimated` may be much too low, and others
             are left out: for callers that know them from `counts()`.
+        store: only what this one of several stores has.
         """
         await self._begin_read()
-        overview = await read_overview(self._core.backend, self._tenant, quick=quick, brief=brief)
+        with in_store(self._core, store):
+            overview = await read_overview(self._core.backend, self._tenant, quick=quick, brief=brief)
         return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
 
     async def lines(self, queue: str, *, count: int = 200, cap: int = 1000) -> list[Line]:
@@ -171,14 +176,17 @@ class Observer:
         await self._begin_read()
         return await self._core.backend.related(id, tenant=self._tenant, count=count)
 
-    async def problems(self, max_wait: Duration = MAX_WAIT, quick: bool = False) -> list[Problem]:
+    async def problems(
+        self, max_wait: Duration = MAX_WAIT, quick: bool = False, *, store: str | None = None
+    ) -> list[Problem]:
         """Return what a person should look at, the most urgent first: what `treadle status` shows.
 
         max_wait: how long a ready item may wait, in seconds or as a `timedelta`.
         quick: look at no more than the 10,000 oldest open items for those that wait for ids that were never
             submitted.
+        store: only those of what this one of several stores has. Types that die now are not known of one.
         """
-        return list((await self.look(max_wait, quick)).problems)
+        return list((await self.look(max_wait, quick, store=store)).problems)
 
     async def watch_problems(self, receiver: OnProblem | None = None, *, once: bool = False) -> bool:
         """Tell a receiver of problems until cancelled, in a process without workers, as workers do whose app
@@ -208,18 +216,25 @@ class Observer:
         return await watch.is_delivered()
 
     async def look(
-        self, max_wait: Duration = MAX_WAIT, quick: bool = False, *, overview: Overview | None = None
+        self,
+        max_wait: Duration = MAX_WAIT,
+        quick: bool = False,
+        *,
+        overview: Overview | None = None,
+        store: str | None = None,
     ) -> StoreLook:
         """Return all that `treadle status` shows, by at most six reads: the overview, the workers, the
         problems and the schedules. The arguments are those of `problems`.
 
-        overview: what `overview()` of this client has just returned. Then it is not read again.
+        overview: what `overview()` of this client, with the same `store`, has just returned. Then it is not
+            read again.
         """
         longest = seconds(max_wait, field="max_wait")
         await self._begin_read()
         from .store_look import look_at  # few programs need it
 
-        return await look_at(self._core, self._tenant, longest, quick=quick, given=overview)
+        with in_store(self._core, store):
+            return await look_at(self._core, self._tenant, longest, quick=quick, given=overview)
 
     async def statistics(
         self,
@@ -341,7 +356,7 @@ class Placements:
     async def _several(self) -> Placed:
         several = placed(self._core.backend)
         if several is None:
-            raise InputError("this app has one store: several are Treadle({'eu': url, 'us': url})")
+            raise no_such_store()
         if self._tenant is not None:
             raise InputError("a client of one tenant is not told of stores: call it on the app")
         await self._core.connect()
@@ -351,6 +366,21 @@ class Placements:
 def _check_step(step: object) -> None:
     if type(step) is not int or step < MINUTE or step % (MINUTE if step < HOUR else HOUR):
         raise InputError.of("step", step, "must be a multiple of 60 seconds, from an hour on one of 3600")
+
+
+def in_store(core: Core, store: str | None) -> AbstractContextManager[None]:
+    """In this block, reads are of this one of several stores. None: of all."""
+    check_store(core, store)
+    return only_store(store)
+
+
+def check_store(core: Core, store: str | None) -> None:
+    """`InputError` if the app has no store of this name."""
+    if store is not None:
+        several = placed(core.backend)
+        known = () if several is None else several.backends
+        if store not in known:
+            raise no_such_store(store, known)
 
 
 async def begin_read(core: Core, capability: str = "watching") -> None:

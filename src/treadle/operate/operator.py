@@ -38,7 +38,7 @@ from treadle.store.rules.listing import LARGEST_PAGE
 
 from .filters import item_filter
 from .group_lists import GroupLists
-from .observer import Observer, Placements
+from .observer import Observer, Placements, in_store
 from .orders import OrderVerbs
 from .steps import StepVerbs, end_joined_waits
 
@@ -113,6 +113,7 @@ class Operator(StepVerbs, OrderVerbs, GroupLists, Placements, Observer):
         mark: str | None = None,
         release: str | None = None,
         held: bool = False,
+        store: str | None = None,
         oldest_first: bool = False,
         history: bool = False,
         reach: int | None = None,
@@ -123,6 +124,7 @@ class Operator(StepVerbs, OrderVerbs, GroupLists, Placements, Observer):
         reach: about the most items to look at. If a page is short because of that, it has a cursor, and
             `reached_at` says how far it has looked. Without it, a filter that few items match reads on until
             the page is full.
+        store: only items of this one of several stores.
 
         `InputError` for a status or a reason that does not exist, for texts that are no names, and for
         another tenant than that of the client.
@@ -142,6 +144,7 @@ class Operator(StepVerbs, OrderVerbs, GroupLists, Placements, Observer):
             mark=mark,
             release=release,
             held=held,
+            store=store,
         )
         _check_page(limit, cursor, oldest_first, history)
         if reach is not None:
@@ -165,11 +168,12 @@ class Operator(StepVerbs, OrderVerbs, GroupLists, Placements, Observer):
         await decode_states(self._core.registry, page.items)
         return page
 
-    async def counts(self, *, ended: bool = False) -> Sequence[Count]:
+    async def counts(self, *, ended: bool = False, store: str | None = None) -> Sequence[Count]:
         """Count the open and dead items by tenant, queue, type and status. With `ended` the other items too,
-        which takes time in proportion to how many are kept."""
+        which takes time in proportion to how many are kept. With `store`, those of this one of several."""
         await self.connect()
-        return await self._core.backend.counts(tenant=self._tenant, ended=ended)
+        with in_store(self._core, store):
+            return await self._core.backend.counts(tenant=self._tenant, ended=ended)
 
     # -- changing --------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from treadle.backend import (
 )
 from treadle.base.ids import slot_of
 from treadle.base.timing import Clock, SystemClock
-from treadle.errors import BackendError, InputError, StoreUnavailable, UnsupportedError
+from treadle.errors import BackendError, StoreUnavailable, UnsupportedError
 from treadle.item import DEFAULT_TENANT
 from treadle.records import StoreMark
 
@@ -153,10 +153,7 @@ class ManyStores:
     async def place(self, tenant: str, store: str | None = None) -> str:
         """Give a tenant its store, unless it has one. Returns the name of its store. None: the one that it
         gets by itself."""
-        if store is not None and store not in self.places.by_name:
-            names = ", ".join(self.places.by_name)
-            raise InputError.of("store", store, f"is no store of this app: it has {names}")
-        name = self.places.preferred(tenant) if store is None else store
+        name = self.places.preferred(tenant) if store is None else self.places.named(store).name
         return (await self.places.place(tenant, name)).name
 
     # -- life ------------------------------------------------------------------------------------------

@@ -249,13 +249,14 @@ class ManyLists:
     ) -> Page:
         options: dict[str, Any] = {"oldest_first": oldest_first, "history": history, "reach": reach}
         most = max(1, min(limit, MOST))
+        inner = replace(where, store=None)
 
         async def read(member: Member, after: str | None) -> Entries[ItemState]:
-            page: Page = await member.call("list", where, limit=most, cursor=after, **options)
+            page: Page = await member.call("list", inner, limit=most, cursor=after, **options)
             return Entries([tagged(state, member) for state in page.items], page.cursor, page.reached_at)
 
         found = await merged(
-            await self._having(where.tenant),
+            await self._asked(where),
             read,
             cursor,
             most,
@@ -278,13 +279,15 @@ class ManyLists:
         self, verb: str, where: GroupFilter, limit: int, cursor: str | None, reach: int | None
     ) -> Page[GroupSummary]:
         most = max(1, min(limit, MOST))
+        inner = replace(where, store=None)
 
         async def read(member: Member, after: str | None) -> Entries[GroupSummary]:
-            page: Page[GroupSummary] = await member.call(verb, where, limit=most, cursor=after, reach=reach)
-            return Entries(page.items, page.cursor, page.reached_at)
+            page: Page[GroupSummary] = await member.call(verb, inner, limit=most, cursor=after, reach=reach)
+            items = [replace(each, store=member.name) for each in page.items]
+            return Entries(items, page.cursor, page.reached_at)
 
         found = await merged(
-            await self._having(where.tenant),
+            await self._asked(where),
             read,
             cursor,
             most,
@@ -312,6 +315,7 @@ class ManyLists:
         found = await merged(self._places.members, read, cursor, limit, order)
         return AuditPage(tuple(found.entries), found.cursor)
 
-    async def _having(self, tenant: str | None) -> Sequence[Member]:
-        """The stores that have a tenant."""
-        return await self._places.having(tenant) or [self._places.home]
+    async def _asked(self, where: Filter | GroupFilter) -> Sequence[Member]:
+        """The stores that may have what is asked for. A tenant without a place has nothing."""
+        having = await self._places.having(where.tenant) or [self._places.home]
+        return self._places.asked(having, where.store)

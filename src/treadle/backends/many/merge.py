@@ -113,6 +113,7 @@ def _mark_of(marks: Sequence[DeadMark], cap: int) -> DeadMark:
         capped=total > cap or any(each.capped for each in marks),
         oldest_queued_at=min(each.oldest_queued_at for each in marks),
         releases=mark_releases(release for each in marks for release in each.releases),
+        stores=tuple(store for each in marks for store in each.stores),
     )
 
 

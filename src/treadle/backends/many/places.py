@@ -24,7 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypeVar
 from uuid import uuid4
 
-from treadle.backend import store_name
+from treadle.backend import chosen_store, no_such_store, store_name
 from treadle.errors import BackendError, InputError, PlacementError, StoreUnavailable, WrongStore
 
 from .member import Member, number_of
@@ -76,6 +76,20 @@ class StorePlaces:
     def of_token(self, token: int) -> Member:
         """The store that gave a lease."""
         return self.members[number_of(token)]
+
+    def named(self, name: str) -> Member:
+        """The store of a name. `InputError` if there is none."""
+        if name not in self.by_name:
+            raise no_such_store(name, self.by_name)
+        return self.by_name[name]
+
+    def asked(self, members: Sequence[Member], store: str | None = None) -> Sequence[Member]:
+        """Those of these stores that a read asks: all, or the one that it names."""
+        name = chosen_store() if store is None else store
+        if name is None:
+            return members
+        chosen = self.named(name)
+        return [chosen] if chosen in members else []
 
     async def open(self) -> None:
         """Open the stores. One that does not answer is opened later. Home must answer."""

@@ -42,7 +42,7 @@ class Answers:
         self.places = places
 
     async def of_all(self, verb: str, *args: Any, **options: Any) -> list[Any]:
-        """The answers of all stores, home first."""
+        """The answers of the stores that are asked, home first."""
         return [answer for _, answer in await self.by_store(verb, *args, **options)]
 
     async def by_store(
@@ -59,21 +59,28 @@ class Answers:
             except TimeoutError:
                 return member, None, member.refusal()
 
+        members = self.places.asked(self.places.members)
         found: list[tuple[Member, Any]] = []
-        for member, answer, error in await together([one(member) for member in self.places.members]):
+        for member, answer, error in await together(map(one, members)):
             if error is not None:
                 note_missing(error)
             else:
                 found.append((member, answer))
         if not found:
-            raise self.places.home.refusal()
+            raise members[0].refusal()
         return found
 
     async def of_tenant(self, whose: str | None, verb: str, *args: Any, **options: Any) -> list[Any]:
         """The answers of the stores that have a tenant: of one, of none, or of all."""
+        return [answer for _, answer in await self.by_store_of(whose, verb, *args, **options)]
+
+    async def by_store_of(
+        self, whose: str | None, verb: str, *args: Any, **options: Any
+    ) -> list[tuple[Member, Any]]:
         if whose is None or self.places.by_root:
-            return await self.of_all(verb, *args, **options)
-        return [await member.call(verb, *args, **options) for member in await self.places.having(whose)]
+            return await self.by_store(verb, *args, **options)
+        having = self.places.asked(await self.places.having(whose))
+        return [(member, await member.call(verb, *args, **options)) for member in having]
 
 
 class Found(NamedTuple):
@@ -279,7 +286,8 @@ class ManyReads:
         asked = {"quick": quick or brief, "brief": brief and len(self._places.members) == 1}
         parts = await self._answers.of_tenant(tenant, "overview", tenant=tenant, **asked)
         if not parts:  # the tenant has nothing yet
-            parts = [await self._places.home.call("overview", tenant=tenant, **asked)]
+            empty = (*self._places.asked(self._places.members), self._places.home)[0]
+            parts = [await empty.call("overview", tenant=tenant, **asked)]
         found = overview_of(parts, KEPT_RELEASES)
         if tenant is not None and len(self._places.members) > 1:
             workers = workers_of(await self._answers.of_all("workers"))
@@ -292,8 +300,9 @@ class ManyReads:
     async def marks(
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
     ) -> Sequence[DeadMark]:
-        found = await self._answers.of_tenant(tenant, "marks", tenant=tenant, count=count, cap=cap)
-        return marks_of(found, count, cap)
+        found = await self._answers.by_store_of(tenant, "marks", tenant=tenant, count=count, cap=cap)
+        parts = [[replace(mark, stores=(member.name,)) for mark in part] for member, part in found]
+        return marks_of(parts, count, cap)
 
     async def lines(
         self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000

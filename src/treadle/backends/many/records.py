@@ -1,5 +1,5 @@
 """Records over several stores: statistics and samples are at home, runs of schedules where the schedules
-are."""
+are. What is at home is about all stores: a read of one of them gets nothing of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from treadle.backend import store_name
+from treadle.backend import chosen_store, store_name
 from treadle.base.timing import Clock
 from treadle.errors import BackendError, StoreUnavailable, message_of
 from treadle.item import OPEN
@@ -45,6 +45,8 @@ class ManyRecords:
         type: str | None = None,
         queue: str | None = None,
     ) -> Sequence[Stat]:
+        if chosen_store() is not None:
+            return []
         found: Sequence[Stat] = await self._places.home.call(
             "stats", since, until=until, step=step, by=by, type=type, queue=queue
         )
@@ -61,6 +63,8 @@ class ManyRecords:
         step: int = MINUTE,
         queues: Sequence[str] | None = None,
     ) -> Sequence[BacklogSample]:
+        if chosen_store() is not None:
+            return []
         found: Sequence[BacklogSample] = await self._places.home.call(
             "samples", since, until=until, step=step, queues=queues
         )

@@ -75,7 +75,7 @@ class MarkPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_marks(visit: Visit) -> DeadPage:
-    marks = await visit.in_time(visit.client.dead.marks(count=MOST_MARKS))
+    marks = await visit.in_time(visit.client.dead.marks(count=MOST_MARKS, store=visit.store))
     if marks is None:
         return DeadPage(None, (), False)
     causes = await visit.in_time(visit.client.dead.causes(marks)) or {}

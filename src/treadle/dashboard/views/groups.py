@@ -61,6 +61,7 @@ async def _read(
                 limit=ROWS,
                 cursor=visit.query("cursor") or None,
                 reach=reach,
+                store=visit.store,
             )
         )
     except InputError as error:

@@ -81,10 +81,10 @@ class ItemRow(msgspec.Struct, frozen=True):
     """Its handler sleeps, or waits for a signal or for children."""
     held: bool = False
     store: str = ""
-    """Of several stores: the one that has it."""
+    """Of several stores: the one that has it. Empty for visitors of single tenants."""
 
 
-class StatusLink(msgspec.Struct, frozen=True):
+class FilterLink(msgspec.Struct, frozen=True):
     name: str
     q: str
     current: bool
@@ -105,7 +105,9 @@ class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
     """With conditions: how many items were looked into."""
     several_tenants: bool = False
     hints: list[str] = []
-    statuses: list[StatusLink] = []
+    statuses: list[FilterLink] = []
+    stores: list[FilterLink] = []
+    """Empty: there is one store."""
     verbs: list[Action] = []
     """What can be done with items in the statuses that are shown."""
     bulk: bool = False
@@ -123,6 +125,8 @@ async def read(visit: Visit) -> ItemsPage | Elsewhere:
         where = parse_filter(text, now=visit.site.now())
         if where.conditions and not visit.access.payloads:
             raise InputError("inputs, results and headers are hidden from you: filter by something else")
+        if where.filter.store is not None and where.filter.store not in visit.stores:
+            raise InputError.of("store", where.filter.store, "does not exist")
         if where.ids:
             return await _named(visit, where, hints)
         found = await visit.in_time(_find(visit, where))
@@ -142,6 +146,7 @@ async def read(visit: Visit) -> ItemsPage | Elsewhere:
         several_tenants=shows_tenants(visit, states),
         hints=hints,
         statuses=status_links(text, where),
+        stores=store_links(visit, text, where),
         verbs=verbs_for(statuses),
         bulk=bool(where.where and states and not where.conditions),
     )
@@ -259,7 +264,7 @@ def row_of(visit: Visit, state: ItemState) -> ItemRow:
         input=shown_line(visit, state),
         suspended=state.suspended and state.status == "scheduled",
         held=state.held,
-        store=state.store,
+        store=state.store if visit.stores else "",
     )
 
 
@@ -312,12 +317,18 @@ def hints_of(text: str, names: Names) -> list[str]:
     return [before + word for word in words if word.partition(":")[0] + ":" not in text][:MOST_HINTS]
 
 
-def status_links(text: str, where: ItemFilter | None = None) -> list[StatusLink]:
+def store_links(visit: Visit, text: str, where: ItemFilter) -> list[FilterLink]:
+    """One click for each of several stores."""
+    chosen, names = where.filter.store, (None, *visit.stores) if visit.stores else ()
+    return [FilterLink(name or "all", with_word(text, "store", name), name == chosen) for name in names]
+
+
+def status_links(text: str, where: ItemFilter | None = None) -> list[FilterLink]:
     """One click for each status."""
     chosen = () if where is None else where.filter.status
-    links = [StatusLink("all", with_word(text, "status", None), not chosen)]
+    links = [FilterLink("all", with_word(text, "status", None), not chosen)]
     for name in STATUSES:
-        links.append(StatusLink(name, with_word(text, "status", name), chosen == (name,)))
+        links.append(FilterLink(name, with_word(text, "status", name), chosen == (name,)))
     return links
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from treadle.backend import only_store
 from treadle.base.wording import approximate
 from treadle.bulk_action import BulkState
 from treadle.dashboard.access import Action
@@ -80,11 +81,17 @@ class OverviewPage(msgspec.Struct, frozen=True):
     full_limits: list[str]
     """Limits that are reached now and for which items wait, by the type or name that they belong to."""
     throughput: Throughput | None
-    """None: this visitor sees single tenants, for which nothing is counted; or the store keeps nothing."""
+    """None: this is about single tenants or one of several stores, for which nothing is counted; or the store
+    keeps nothing."""
     scheduled: ScheduledParts = ScheduledParts()
 
 
 async def read(visit: Visit) -> OverviewPage:
+    with only_store(visit.store):
+        return await _read(visit)
+
+
+async def _read(visit: Visit) -> OverviewPage:
     span = span_of(visit)
     (overview, depth, look, uses, scheduled), throughput = await asyncio.gather(
         _read_with_overview(visit), read_throughput(visit, span)
@@ -107,7 +114,7 @@ async def read(visit: Visit) -> OverviewPage:
         full_limits=[]
         if overview is None
         else [row.owner or row.name for row in _waited_for(reached, overview)],
-        throughput=throughput,
+        throughput=throughput if visit.store is None else None,
         scheduled=scheduled,
     )
 
@@ -286,8 +293,8 @@ async def menu_counts(visit: Visit) -> dict[str, str]:
     return cast("dict[str, str]", await visit.site.names.get(_menu_key(visit), read))
 
 
-def _menu_key(visit: Visit) -> tuple[str, str | None, bool]:
-    return "menu", visit.tenant, visit.site.full_counts.fresh is None
+def _menu_key(visit: Visit) -> tuple[str, str | None, str | None, bool]:
+    return "menu", visit.tenant, visit.store, visit.site.full_counts.fresh is None
 
 
 def _menu_counts(look: StoreLook) -> dict[str, str]:

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from treadle.backend import no_such_store
 from treadle.errors import InputError
 from treadle.item import (
     OPEN,
@@ -156,6 +157,7 @@ def plan_groups(
     reach: int | None,
 ) -> GroupsPlan:
     """How to find a page of at most `limit` groups."""
+    _check_one_store(where)
     is_checked = verb == "workflows" or any((where.tenant, where.type, where.since, where.until))
     return GroupsPlan(
         where=where,
@@ -165,6 +167,12 @@ def plan_groups(
         reach=max(1, reach) if reach is not None and is_checked else None,
         store=store,
     )
+
+
+def _check_one_store(where: Filter | GroupFilter) -> None:
+    """Several stores take it from the filter before they ask one of them."""
+    if where.store is not None:
+        raise no_such_store()
 
 
 def outcome_of(
@@ -185,6 +193,7 @@ def plan_list(
     store: str, where: Filter, *, limit: int, cursor: str | None = None, oldest_first: bool = False
 ) -> ListPlan:
     """How to find a page of at most `limit` items. `store`: the name of the store, which its cursors bear."""
+    _check_one_store(where)
     number = None if cursor is None else number_of(store, cursor, "list")
     statuses = _possible_statuses(where)
     if where.release is not None or where.held:
