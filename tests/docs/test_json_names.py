@@ -172,14 +172,21 @@ def test_every_name_is_printed_and_no_other(
         assert sorted(documents.own_at_times - printed) == [], f"{name}: these were never printed"
 
 
-WITH_SEVERAL_STORES = (("item", "list"), ("store", "stores"), ("place", "stores place acme us"))
+WITH_SEVERAL_STORES = (
+    ("item", "list"),
+    ("group summary", "groups"),
+    ("mark", "dead"),
+    ("store", "stores"),
+    ("place", "stores place acme us"),
+)
 
 
 async def _over_several(directory: Path) -> Treadle:
-    """An app over several stores, with an item."""
+    """An app over several stores, with a group and a dead item."""
     stores = {name: f"sqlite:///{directory / name}.db" for name in ("eu", "us")}
-    async with Client(stores, work=[send]) as client:
-        await client.enqueue(send(1))
+    async with Treadle(stores, work=[send, order]) as app:
+        await app.enqueue(order([1])).group()
+        await (await app.enqueue(send(3))).wait()
     return Treadle(stores, work=[send])
 
 

@@ -19,7 +19,7 @@ from treadle.backends.memory import MemoryBackend
 from treadle.errors import InputError, PlacementError, StoreTooSlow, StoreUnavailable
 from treadle.handle import Handle
 from treadle.handler.context import Context
-from treadle.item import Heartbeat, HeartbeatReply
+from treadle.item import Filter, Heartbeat, HeartbeatReply
 from treadle.operate.operator import core_of
 from treadle.operate.tell import ProblemWatch
 from treadle.problems import ProblemChange
@@ -521,3 +521,21 @@ async def test_problems_of_a_tenant_are_told_in_its_store(processes: None) -> No
         await watch.run_once()
         (schedule,) = await two.stores["us"].schedules()
         assert schedule.name == watch.name
+
+
+async def test_dead_items_of_one_store_are_requeued() -> None:
+    @work(name="fails", retry=Retry(attempts=1))
+    async def fails() -> None:
+        raise OSError("away")
+
+    stores = {name: MemoryBackend() for name in ("eu", "us")}
+    async with Treadle(ManyStores(stores), work=[fails]) as app:
+        for store in stores:
+            await app.place(store, store)
+            await (await app.tenant(store).enqueue(fails())).wait(5)
+        await app.stop(drain=0)
+    async with Client(ManyStores(stores)) as client:
+        changed = await client.backend.requeue(Filter(store="us"))
+        assert [each.tenant for each in changed.items] == ["us"]
+        with pytest.raises(InputError, match="this app has one store"):
+            await stores["us"].requeue(Filter(store="us"))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from treadle.backend import all_stores
 from treadle.errors import NotFound, NotHoldable, NotTriggerable, NotUpdatable
 from treadle.item import AuditNote, Changed, Filter, ItemState, ItemUpdate, Signal, Signalled
@@ -140,10 +142,12 @@ class ManyOperations:
             )
         whose = where.tenant if tenant is None else tenant
         out: list[Changed] = []
-        for member in await self._places.having(whose) or [self._places.home]:
+        having = await self._places.having(whose) or [self._places.home]
+        inner = replace(where, store=None)
+        for member in self._places.asked(having, where.store):
             left = limit - sum([len(part.items) for part in out])
             if left > 0:
-                out.append(await self._change(member, "requeue", where, limit=left, **options))
+                out.append(await self._change(member, "requeue", inner, limit=left, **options))
         return changed_of(out)
 
     async def update(

@@ -243,6 +243,7 @@ def _sources(where: Filter, statuses: frozenset[Status]) -> tuple[Source, ...]:
 
 def narrowed_filter(where: Filter, tenant: str | None, statuses: Sequence[Status]) -> Filter | None:
     """A filter that finds only items of a tenant with one of these statuses. None: there are none."""
+    _check_one_store(where)
     wanted = tuple(status for status in statuses if not where.status or status in where.status)
     if not wanted or (tenant is not None and where.tenant not in (None, tenant)):
         return None

@@ -107,7 +107,8 @@ class DeadMarkCases:
         await apply(backend, die_of("m", await claim_one(backend, types={"t": 1}), "Crash", "third"))
         await submit(backend, item("open"))
         await end(backend, item("good"))
-        assert list(await backend.marks()) == [
+        # Which of several stores have them is not compared.
+        assert [replace(mark, stores=()) for mark in await backend.marks()] == [
             DeadMark("m", "t", "Crash", "third", 2, False, near(begun), near(begun + 200), "a", "default")
         ]
 
