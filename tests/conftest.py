@@ -270,12 +270,6 @@ def another_form() -> None:
 
 
 @pytest.fixture
-def several_stores() -> None:
-    """The store is several ones, each of a kind that passes the contract. `make test` runs the
-    cases that name a tenant, and the first case of each class; `make proof` runs the rest."""
-
-
-@pytest.fixture
 def long_load() -> None:
     """A test repeats its calls for long. `make proof` runs it."""
 

@@ -199,7 +199,7 @@ def two_urls(
     return first, second
 
 
-@pytest.mark.usefixtures("several_stores")
+@pytest.mark.usefixtures("another_form")
 class TestThreeInMemory(BackendContract):
     @pytest.fixture
     async def subject(self) -> AsyncIterator[StoresSubject]:
@@ -217,7 +217,7 @@ class TestThreeFiles(BackendContract):
         shutil.rmtree(directory)
 
 
-@pytest.mark.usefixtures("several_stores")
+@pytest.mark.usefixtures("another_form")
 class TestWorkersOfThreeInMemory(WorkerContract):
     @pytest.fixture
     async def subject(self) -> AsyncIterator[StoresSubject]:

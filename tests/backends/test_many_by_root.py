@@ -235,7 +235,7 @@ def is_together(request: pytest.FixtureRequest) -> bool:
     return _name_of(request) in TOGETHER
 
 
-@pytest.mark.usefixtures("several_stores")
+@pytest.mark.usefixtures("another_form")
 class TestThreeInMemory(BackendContract):
     @pytest.fixture
     async def subject(self, is_together: bool) -> AsyncIterator[StoresSubject]:
@@ -243,7 +243,7 @@ class TestThreeInMemory(BackendContract):
             yield subject
 
 
-@pytest.mark.usefixtures("several_stores")
+@pytest.mark.usefixtures("another_form")
 class TestWorkersOfThreeInMemory(WorkerContract):
     @pytest.fixture
     async def subject(self) -> AsyncIterator[StoresSubject]:

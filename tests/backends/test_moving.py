@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from io import BytesIO
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.backends.redis_store import RedisSubject
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url  # noqa: F401
 from tests.backends.test_sqlite import FileSubject
 from tests.cli.forks import common_server
+from tests.support.tiers import pairs_of
 from treadle.backend import Backend, store_name
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres import moving as postgres_moving
@@ -45,10 +47,8 @@ from treadle.store.portable import AnyRecord, FileWriter, PortableItem, Tally
 from treadle.store.portable_rows import columns
 
 PROGRAM = Path(__file__).with_name("moving_program.py")
-PAIRS = [
-    *(("sqlite", "postgres"), ("sqlite", "redis"), ("postgres", "sqlite")),
-    *(("postgres", "redis"), ("redis", "sqlite"), ("redis", "postgres")),
-]
+STORES = ("sqlite", "postgres", "redis")
+PAIRS = [*permutations(STORES, 2)]
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def tally(found: list[AnyRecord]) -> Tally:
     return counted
 
 
-@pytest.mark.parametrize(("old", "new"), PAIRS)
+@pytest.mark.parametrize(("old", "new"), pairs_of(*STORES))
 async def test_the_records_of_a_used_store_are_the_same_in_another_kind(
     old: str, new: str, places: dict[str, Any]
 ) -> None:
@@ -126,7 +126,7 @@ async def test_the_records_of_a_used_store_are_the_same_in_another_kind(
         assert await target.backend.counts(ended=True) == []
 
 
-@pytest.mark.parametrize(("old", "new"), [pair for pair in PAIRS if pair[1] != "redis"])
+@pytest.mark.parametrize(("old", "new"), [pair for pair in pairs_of(*STORES) if pair.values[1] != "redis"])
 async def test_a_tenant_comes_in_beside_the_work_of_another(
     old: str, new: str, places: dict[str, Any]
 ) -> None:
@@ -284,6 +284,7 @@ async def kill_at(step: int, kinds: tuple[str, str], request: pytest.FixtureRequ
 STEPS = range(1, 17)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_promotion_that_is_killed_leaves_one_owner_and_can_be_repeated(
@@ -414,7 +415,7 @@ async def test_give_up_leaves_what_came_from_elsewhere(tmp_path: Path, source: s
     assert caught.value.source == source
 
 
-@pytest.mark.parametrize(("kind", "other"), PAIRS)
+@pytest.mark.parametrize(("kind", "other"), pairs_of(*STORES))
 async def test_a_promotion_is_given_up_before_the_new_store_is_used(
     kind: str, other: str, request: pytest.FixtureRequest
 ) -> None:
@@ -504,6 +505,7 @@ async def kill_back_at(step: int, kinds: tuple[str, str], request: pytest.Fixtur
     assert await owner(old, new) == "old"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("step", BACK)
 async def test_a_way_back_that_is_killed_leaves_one_owner_and_can_be_repeated(

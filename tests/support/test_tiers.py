@@ -18,6 +18,7 @@ from tests.support.tiers import (
     is_class_left_out,
     memory_and_one_of,
     one_of,
+    pairs_of,
     seeds,
     tier_of,
 )
@@ -97,32 +98,14 @@ def test_the_first_seed_runs_and_later_the_others() -> None:
     ]
 
 
-class Cases:
-    def test_first(self) -> None: ...
-    def test_later(self) -> None: ...
-    def test_tenant(self) -> str:
-        def inner() -> dict[str, str]:
-            return {"tenant": "acme"}
-
-        return inner()["tenant"]
-
-
-class MoreCases(Cases):
-    def test_first_here(self) -> None: ...
-
-
-def test_over_several_stores_the_first_cases_run_and_those_that_name_a_tenant() -> None:
-    found: dict[str, str] = {}
-    for name in ("test_first", "test_later", "test_tenant", "test_first_here"):
-        test: Any = Fake("several_stores")
-        test.originalname, test.cls, test.function = name, MoreCases, getattr(MoreCases, name)
-        found[name] = tier_of(test)
-    assert found == {
-        "test_first": "quick",
-        "test_later": "proof",
-        "test_tenant": "quick",
-        "test_first_here": "quick",
-    }
+def test_each_store_is_left_once_and_reached_once_and_later_by_all_ways() -> None:
+    ways = [(each.values, bool(each.marks)) for each in pairs_of("sqlite", "postgres", "redis")]
+    assert len(ways) == 6
+    assert [way for way, is_later in ways if not is_later] == [
+        ("sqlite", "postgres"),
+        ("postgres", "redis"),
+        ("redis", "sqlite"),
+    ]
 
 
 def test_a_class_that_uses_another_form_is_not_collected() -> None:
@@ -131,7 +114,7 @@ def test_a_class_that_uses_another_form_is_not_collected() -> None:
     assert is_class_left_out(left_out, "test")
     assert not is_class_left_out(left_out, "proof")
     assert not is_class_left_out(kept, "test")
-    assert not is_class_left_out(Cases, "test")
+    assert not is_class_left_out(Fake, "test")
 
 
 @pytest.mark.usefixtures("processes")

@@ -17,8 +17,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator
+from itertools import permutations
 from pathlib import Path
-from types import CodeType
 from typing import Any, Literal, TypeAlias, get_args
 from zlib import crc32
 
@@ -75,8 +75,6 @@ def tier_of(item: pytest.Item) -> Tier:
     uses = uses_of(item)
     if uses & REPEATING or room_of(item) in PROOF_ROOMS or is_repeated(item):
         return "proof"
-    if "several_stores" in uses and not (names_tenant(item) or is_first_of_class(item)):
-        return "proof"
     return "test" if uses & STARTING else "quick"
 
 
@@ -110,29 +108,18 @@ def is_class_left_out(cls: type, choice: Chosen) -> bool:
     return choice in ("quick", "test") and not REPEATING.isdisjoint(used)
 
 
-def names_tenant(item: Any) -> bool:
-    """Whether the code of a test names a tenant. Its tenant decides where an item is."""
-    return _names(item.function.__code__, "tenant")
-
-
-def _names(code: CodeType, word: str) -> bool:
-    inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return word in str((code.co_names, code.co_varnames, code.co_consts)) or any(
-        _names(each, word) for each in inner
-    )
-
-
-def is_first_of_class(item: Any) -> bool:
-    """Whether a test is the first of the class that defines it."""
-    name: str = item.originalname
-    defining = next(cls for cls in item.cls.__mro__ if name in vars(cls))
-    return name == next(each for each in vars(defining) if each.startswith("test_"))
-
-
 def one_of(*stores: str) -> list[Any]:
     """Parameters for a test that has the same result on each of these stores: `make test` runs it on one, and
     `make proof` on the others."""
     return [pytest.param(name, marks=pytest.mark.one_of(name, stores)) for name in stores]
+
+
+def pairs_of(*stores: str) -> list[Any]:
+    """Parameters for a test that leads from one store to another. `make test` goes from each to the next, so
+    that each is left once and reached once. `make proof` runs the other pairs."""
+    ring = list(zip(stores, (*stores[1:], stores[0]), strict=True))
+    another = pytest.mark.another_pair
+    return [pytest.param(*pair, marks=() if pair in ring else another) for pair in permutations(stores, 2)]
 
 
 def memory_and_one_of(*stores: str) -> list[Any]:
@@ -151,8 +138,8 @@ def seeds(count: int, first: int = 1) -> list[Any]:
 
 
 def is_repeated(item: pytest.Item) -> bool:
-    """Whether another test checks the same, with another seed or on another store."""
-    if item.get_closest_marker("another_seed"):
+    """Whether another test checks the same, with another seed or on other stores."""
+    if item.get_closest_marker("another_seed") or item.get_closest_marker("another_pair"):
         return True
     sample, choice = item.get_closest_marker("sample"), item.get_closest_marker("one_of")
     if sample is not None and crc32(item.nodeid.encode()) % sample.args[0] != 0:
