@@ -210,6 +210,13 @@ def prepared_url(prepared: "Prepared") -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def fresh_url(prepared: "Prepared") -> Iterator[str]:
+    """The URL of a database with empty tables that were never used: for plans, and for many rows."""
+    with prepared.fresh() as url:
+        yield url
+
+
 @pytest.fixture(scope="session")
 def kept_sessions(postgres: "Postgres", run_directory: Path) -> Iterator[Callable[[str], str]]:
     """Turn the URL of a database into one by way of a pooler that keeps sessions for the next test. With

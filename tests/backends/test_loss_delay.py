@@ -24,8 +24,8 @@ def test_the_cases_reach_the_longest_delay() -> None:
     assert min(WANTED) <= 1 < LONGEST_LOSS_DELAY / 2 < max(WANTED) <= LONGEST_LOSS_DELAY
 
 
-async def test_postgres_delays_a_lost_item_as_the_rules_do(postgres_url: str) -> None:
-    async with opened(postgres_url), connected(postgres_url) as admin:
+async def test_postgres_delays_a_lost_item_as_the_rules_do(prepared_url: str) -> None:
+    async with opened(prepared_url), connected(prepared_url) as admin:
         rows = await admin.fetch(
             "select treadle.loss_delay(c.losses, c.no) from unnest($1::int[], $2::bigint[]) c(losses, no)",
             *map(list, zip(*CASES, strict=True)),

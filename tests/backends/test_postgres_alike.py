@@ -17,8 +17,8 @@ def items(ids: list[str], **fields: object) -> tuple[Item, ...]:
 
 @pytest.mark.parametrize("alike", [True, False])
 @pytest.mark.parametrize("order", ORDERS)
-async def test_items_keep_the_order_of_submission(prepared_url: str, order: str, alike: bool) -> None:
-    async with opened(prepared_url) as backend:
+async def test_items_keep_the_order_of_submission(warm_url: str, order: str, alike: bool) -> None:
+    async with opened(warm_url) as backend:
         await backend.beat(Heartbeat(worker="w", lease=60.0))
         (answer,) = await backend.submit([Submission(items(ORDERS[order]), alike=alike)])
         assert not isinstance(answer, Rejected)
@@ -27,8 +27,8 @@ async def test_items_keep_the_order_of_submission(prepared_url: str, order: str,
         assert [(lease.id, lease.input) for lease in leases] == [(id, id.encode()) for id in ORDERS[order]]
 
 
-async def test_submissions_that_differ_from_each_other_are_told_apart(prepared_url: str) -> None:
-    async with opened(prepared_url) as backend:
+async def test_submissions_that_differ_from_each_other_are_told_apart(warm_url: str) -> None:
+    async with opened(warm_url) as backend:
         first = Submission(items(["a", "b"]), alike=True)
         second = Submission(items(["c", "d"], priority=9, queue="fast", delay=3600.0), alike=True)
         await backend.submit([first, second])
@@ -37,16 +37,16 @@ async def test_submissions_that_differ_from_each_other_are_told_apart(prepared_u
         assert found == [("ready", 0, "default")] * 2 + [("scheduled", 9, "fast")] * 2
 
 
-async def test_alike_items_that_are_not_plain_are_stored_as_such(prepared_url: str) -> None:
-    async with opened(prepared_url) as backend:
+async def test_alike_items_that_are_not_plain_are_stored_as_such(warm_url: str) -> None:
+    async with opened(warm_url) as backend:
         await backend.submit([Submission(items(["a", "b"], after=("x",), need=1), alike=True)])
         states = await backend.get(["a", "b"])
         assert [one.status for one in states if one is not None] == ["blocked", "blocked"]
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_an_id_that_is_taken_refuses_all(prepared_url: str, order: str) -> None:
-    async with opened(prepared_url) as backend:
+async def test_an_id_that_is_taken_refuses_all(warm_url: str, order: str) -> None:
+    async with opened(warm_url) as backend:
         await backend.submit([Submission(items(["0007"]))])
         taken, free = await backend.submit(
             [Submission(items(ORDERS[order]), alike=True), Submission(items(["free", "gratis"]), alike=True)]

@@ -19,9 +19,9 @@ select * from treadle.claim($1, $2, jsonb_populate_record(null::treadle.demand, 
 
 
 @pytest.fixture
-async def backend(prepared_url: str) -> AsyncGenerator[PostgresBackend]:
+async def backend(warm_url: str) -> AsyncGenerator[PostgresBackend]:
     """A store with a worker of type one and a worker of type two."""
-    async with opened(prepared_url) as backend:
+    async with opened(warm_url) as backend:
         await backend.beat(Heartbeat(worker="a", lease=60, types=("one",)))
         await backend.beat(Heartbeat(worker="b", lease=60, types=("two",)))
         yield backend
@@ -42,24 +42,24 @@ async def _claimed(backend: PostgresBackend) -> int:
     ids=["another type", "no room for the type", "a full worker", "unknown types are looked for"],
 )
 async def test_a_claim_does_not_lock_what_it_does_not_take(
-    backend: PostgresBackend, prepared_url: str, limit: int, rooms: dict[str, int], grace: float | None
+    backend: PostgresBackend, warm_url: str, limit: int, rooms: dict[str, int], grace: float | None
 ) -> None:
     await submit(backend, item("x", type="two"))
     demand = json.dumps({"types": list(rooms), "rooms": list(rooms.values())})
-    async with connected(prepared_url) as connection, connection.transaction():
+    async with connected(warm_url) as connection, connection.transaction():
         (answer,) = await connection.fetch(CLAIM, "a", limit, demand, grace)
         assert (answer["picks"], answer["left_types"]) == ([], [])
         assert await _claimed(backend) == 1
 
 
 async def test_a_claim_over_several_lanes_locks_what_it_takes(
-    backend: PostgresBackend, prepared_url: str
+    backend: PostgresBackend, warm_url: str
 ) -> None:
     """Three lanes with two items each, and room for four."""
     await backend.beat(Heartbeat(worker="a", lease=60, types=("two",)))
     await submit(backend, *(item(f"x{n}", type="two", lane=f"lane{n % 3}") for n in range(6)))
     demand = json.dumps({"types": ["two"], "rooms": [4]})
-    async with connected(prepared_url) as connection, connection.transaction():
+    async with connected(warm_url) as connection, connection.transaction():
         answers = await connection.fetch(CLAIM, "a", 4, demand, None)
         assert len(answers) == 5
         assert await _claimed(backend) == 2
@@ -80,11 +80,11 @@ async def test_a_claim_names_the_types_that_became_due(backend: PostgresBackend)
     assert ([lease.id for lease in claim.leases], claim.left) == (["y"], ("two",))
 
 
-async def test_a_claim_names_the_types_that_it_freed(backend: PostgresBackend, prepared_url: str) -> None:
+async def test_a_claim_names_the_types_that_it_freed(backend: PostgresBackend, warm_url: str) -> None:
     """Of a worker whose lease lapsed."""
     await submit(backend, item("x", type="two"))
     assert await _claimed(backend) == 1
-    async with connected(prepared_url) as connection:
+    async with connected(warm_url) as connection:
         await connection.execute("update treadle.worker set until = 0 where id = 'b'")
     claim = await backend.claim(Demand(worker="a", limit=5, types={"one": 5}))
     assert set(claim.left) == {"two"}

@@ -42,8 +42,8 @@ where wait_event_type = 'Lock' and datname = current_database() and pid <> pg_ba
 
 
 @pytest.fixture
-async def backend(prepared_url: str) -> AsyncGenerator[PostgresBackend]:
-    async with opened(prepared_url) as backend:
+async def backend(warm_url: str) -> AsyncGenerator[PostgresBackend]:
+    async with opened(warm_url) as backend:
         yield backend
 
 
@@ -82,11 +82,11 @@ class Crawl:
             assert below <= self.settling, id
 
 
-async def test_a_recursive_crawl_of_many_connections(prepared_url: str, backend: PostgresBackend) -> None:
+async def test_a_recursive_crawl_of_many_connections(warm_url: str, backend: PostgresBackend) -> None:
     """Every page and every closing item runs once, every group ends once."""
     await submit(backend, item("p"))
     crawl = Crawl()
-    others = [PostgresBackend(prepared_url, pool_size=2, reserved=1) for _ in range(CONNECTIONS - 1)]
+    others = [PostgresBackend(warm_url, pool_size=2, reserved=1) for _ in range(CONNECTIONS - 1)]
     await asyncio.gather(*(other.open() for other in others))
     await asyncio.gather(*(crawl.work(one, f"w{n}") for n, one in enumerate([backend, *others])))
     await asyncio.gather(*(other.close() for other in others))
@@ -95,7 +95,7 @@ async def test_a_recursive_crawl_of_many_connections(prepared_url: str, backend:
     assert {*crawl.runs.values()} == {1}
     assert len(crawl.ended) == groups + 1
     assert {*crawl.ended.values()} == {1}
-    async with connected(prepared_url) as admin:
+    async with connected(warm_url) as admin:
         for wrong, query in WRONG.items():
             assert await admin.fetch(query) == [], wrong
     await consistent(backend)
@@ -109,11 +109,11 @@ async def _someone_waits(admin: asyncpg.Connection) -> None:
 
 @pytest.mark.parametrize("name", ["a", GROUP_MARK + "a"], ids=["the item", "its group"])
 async def test_an_item_is_requeued_while_a_dependent_is_submitted(
-    prepared_url: str, backend: PostgresBackend, name: str
+    warm_url: str, backend: PostgresBackend, name: str
 ) -> None:
     """The dependent is not committed yet. It waits for the item that is open again."""
     await end(backend, item("a"), how=die)
-    async with connected(prepared_url) as user, connected(prepared_url) as admin:
+    async with connected(warm_url) as user, connected(warm_url) as admin:
         async with user.transaction():
             await backend.submit([Submission((dependent(name, id="b"),))], tx=user)
             requeue = asyncio.create_task(backend.requeue(["a"]))
@@ -126,12 +126,12 @@ async def test_an_item_is_requeued_while_a_dependent_is_submitted(
 
 
 async def test_members_end_while_a_transaction_waits_for_their_group(
-    prepared_url: str, backend: PostgresBackend
+    warm_url: str, backend: PostgresBackend
 ) -> None:
     """Only the last member has to wait: with its end the group ends, and the transaction may still commit."""
     await apply(backend, succeed(await start_one(backend, item("root")), item("x"), item("y")))
     leases = by_id(await claim(backend))
-    async with connected(prepared_url) as user, connected(prepared_url) as admin:
+    async with connected(warm_url) as user, connected(warm_url) as admin:
         async with user.transaction():
             await backend.submit([Submission((dependent(GROUP_MARK + "root", id="b"),))], tx=user)
             await apply(backend, succeed(leases["x"]))

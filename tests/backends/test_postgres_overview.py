@@ -25,9 +25,9 @@ def time_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("time_to_count")
-async def test_counts_are_exact_however_large_the_table_is(postgres_url: str) -> None:
+async def test_counts_are_exact_however_large_the_table_is(fresh_url: str) -> None:
     """Also when most of it is empty again, which a burst leaves behind."""
-    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+    async with opened(fresh_url) as backend, connected(fresh_url) as admin:
         await admin.execute(READY, 30_000)
         await admin.execute("update treadle.open_item set queue = 'q' || no % 3, tenant = 't' || no % 7")
         await _assert_exact(backend)
@@ -45,9 +45,9 @@ async def _assert_exact(backend: PostgresBackend) -> None:
 
 
 @pytest.mark.usefixtures("no_time")
-async def test_what_there_is_little_of_is_counted_exactly(postgres_url: str) -> None:
+async def test_what_there_is_little_of_is_counted_exactly(fresh_url: str) -> None:
     """Beside many ready items of one queue, of which a quick look counts some. The answer says so."""
-    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+    async with opened(fresh_url) as backend, connected(fresh_url) as admin:
         await submit(backend, item("old", queue="first"), item("late", queue="first", delay=900))
         await admin.execute(READY, MANY)
         await _some_of_each(backend)
@@ -82,9 +82,9 @@ async def _tenant_sees_its_own(backend: PostgresBackend) -> None:
 
 
 @pytest.mark.usefixtures("no_time")
-async def test_of_many_items_that_wait_some_are_counted(postgres_url: str) -> None:
+async def test_of_many_items_that_wait_some_are_counted(fresh_url: str) -> None:
     """Of each status, although no index has its queues. They say about how many there are."""
-    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+    async with opened(fresh_url) as backend, connected(fresh_url) as admin:
         await admin.execute(READY, MANY)
         await admin.execute("update treadle.open_item set status = 1, due = 1e12 where no % 2 = 0")
         await admin.execute("analyze treadle.open_item")
@@ -96,9 +96,9 @@ async def test_of_many_items_that_wait_some_are_counted(postgres_url: str) -> No
 
 
 @pytest.mark.usefixtures("time_to_count", "no_time")
-async def test_many_deaths_are_counted(postgres_url: str) -> None:
+async def test_many_deaths_are_counted(fresh_url: str) -> None:
     """By tenant, queue and type. A quick look estimates those of which there are many."""
-    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+    async with opened(fresh_url) as backend, connected(fresh_url) as admin:
         await end(backend, *items(3, tenant="a", queue="q"), *items(2, tenant="z", type="t"), how=die)
         few = {"a": (3, False), "z": (2, False)}
         assert _dead(await backend.overview()) == few

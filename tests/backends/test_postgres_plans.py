@@ -44,10 +44,10 @@ select relname, seq_scan from pg_stat_user_tables where schemaname = 'treadle'
 
 
 @pytest.mark.parametrize("way", ["plain", "steps"])
-async def test_no_verb_scans_a_table(postgres_url: str, way: str) -> None:
+async def test_no_verb_scans_a_table(fresh_url: str, way: str) -> None:
     """Plans are kept from the first calls, when the tables were empty, and there are no new statistics: after
     the tenth call, with 20,000 open items, every verb still uses an index."""
-    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+    async with opened(fresh_url) as backend, connected(fresh_url) as admin:
         await beat(backend)
         for _ in range(10):
             await WORK[way](backend)
@@ -175,10 +175,10 @@ def _query(where: Filter, oldest_first: bool, cursor: str | None) -> ListQuery:
     )
 
 
-async def test_lists_use_an_index(postgres_url: str) -> None:
+async def test_lists_use_an_index(fresh_url: str) -> None:
     """Every filter, in both directions, from the start and from a cursor, with and without a reach."""
     schema = PostgresSchema("treadle")
-    async with opened(postgres_url), connected(postgres_url) as admin:
+    async with opened(fresh_url), connected(fresh_url) as admin:
         await admin.execute(READY, 20_000)
         await admin.execute(ENDED)
         await admin.execute("analyze treadle.item, treadle.open_item, treadle.ended_item")
@@ -197,10 +197,10 @@ async def test_lists_use_an_index(postgres_url: str) -> None:
                             assert "Seq Scan" not in lines, (where, lines)
 
 
-async def test_a_list_with_a_reach_reads_no_more_than_that(postgres_url: str) -> None:
+async def test_a_list_with_a_reach_reads_no_more_than_that(fresh_url: str) -> None:
     """Whatever the filter: of each table a few rows, among 40,000."""
     schema = PostgresSchema("treadle")
-    async with opened(postgres_url), connected(postgres_url) as admin:
+    async with opened(fresh_url), connected(fresh_url) as admin:
         await admin.execute(READY, 40_000)
         await admin.execute(ENDED)
         await admin.execute("analyze treadle.item, treadle.open_item, treadle.ended_item")
@@ -228,9 +228,9 @@ def _walked(no: int, is_first: bool = False) -> dict[str, Any]:
     return {"no": no, "is_first": is_first, "queued": 0.0}
 
 
-async def test_an_instant_is_found_by_binary_search(postgres_url: str) -> None:
+async def test_an_instant_is_found_by_binary_search(fresh_url: str) -> None:
     """The first of 20,000 items that was queued at an instant is found without reading the others."""
-    async with opened(postgres_url), connected(postgres_url) as admin:
+    async with opened(fresh_url), connected(fresh_url) as admin:
         assert await admin.fetchval("select treadle.first_number_since(5)") == 0
         await admin.execute(READY, 20_000)
         first = await admin.fetchval("select min(no) from treadle.item")
@@ -277,10 +277,10 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_settle_does_not_read_what_others_run(postgres_url: str, way: str) -> None:
+async def test_a_settle_does_not_read_what_others_run(fresh_url: str, way: str) -> None:
     """Items are found by their numbers, also by plans from when the table was empty, and not among all that
     run."""
-    async with opened(postgres_url), connected(postgres_url) as admin:
+    async with opened(fresh_url), connected(fresh_url) as admin:
         await admin.execute(WAYS[way])
         await admin.execute(READY, 5_000)
         await admin.execute(RUNNING_ELSEWHERE)
@@ -292,9 +292,9 @@ async def test_a_settle_does_not_read_what_others_run(postgres_url: str, way: st
 CLAIM = "select * from treadle.claim($1, 50, null, null, null) where no is not null"
 
 
-async def test_a_claim_costs_the_same_with_more_ready_items(postgres_url: str) -> None:
+async def test_a_claim_costs_the_same_with_more_ready_items(fresh_url: str) -> None:
     """A claim reads as many pages with 20,000 ready items as with 1,000."""
-    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+    async with opened(fresh_url) as backend, connected(fresh_url) as admin:
         await beat(backend)
         await admin.execute(READY, 1_000)
         few = min([await pages(backend) for _ in range(5)])
@@ -314,9 +314,9 @@ def _pages(plan: "list[asyncpg.Record]") -> int:
     return int(shared.partition("hit=")[2].split()[0])
 
 
-async def test_claims_do_not_wait_for_each_other(postgres_url: str) -> None:
+async def test_claims_do_not_wait_for_each_other(fresh_url: str) -> None:
     """While one claim has not committed, the next gets the items behind it, in every lane."""
-    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+    async with opened(fresh_url) as backend, connected(fresh_url) as admin:
         await beat(backend, "w1")
         await beat(backend, "w2")
         await admin.execute(READY, 1_000)
@@ -371,10 +371,10 @@ PRUNED = ("treadle.item", "treadle.open_item", "treadle.ended_item", "treadle.it
 
 
 @pytest.mark.parametrize("members", [1, 2, 50])
-async def test_prune_reads_what_it_removes(postgres_url: str, members: int) -> None:
+async def test_prune_reads_what_it_removes(fresh_url: str, members: int) -> None:
     """Also if the statistics are those of a short queue, and 10,000 open items wait for others by now, and if
     the server has looked at some of the tables when they were empty."""
-    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+    async with opened(fresh_url) as backend, connected(fresh_url) as admin:
         await admin.execute(OPEN_DEPENDENTS, 3)
         await admin.execute(OVERDUE, 100, members)
         await admin.execute(f"analyze {', '.join(PRUNED)}")
@@ -395,9 +395,9 @@ async def test_prune_reads_what_it_removes(postgres_url: str, members: int) -> N
         assert await admin.fetchval("select count(*) from treadle.item_group") == 0
 
 
-async def test_only_the_index_of_names_finds_dependents(postgres_url: str) -> None:
+async def test_only_the_index_of_names_finds_dependents(fresh_url: str) -> None:
     """With statistics of an empty table too: any other plan reads all items."""
-    async with opened(postgres_url), connected(postgres_url) as admin:
+    async with opened(fresh_url), connected(fresh_url) as admin:
         await admin.execute("analyze treadle.item")
         settings = await admin.fetchval("select proconfig from pg_proc where proname = 'naming'")
         async with admin.transaction():

@@ -44,11 +44,11 @@ GO = Signal(id="a", name="go", value=b"sent", key="k")
 
 class TestSignalInTransaction:
     @every_driver
-    async def test_it_wakes_its_item_if_the_transaction_commits(self, prepared_url: str, user: User) -> None:
-        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+    async def test_it_wakes_its_item_if_the_transaction_commits(self, warm_url: str, user: User) -> None:
+        async with opened(warm_url) as backend, connected(warm_url) as admin:
             await admin.execute("create table mine (id text)")
             await suspended(backend, awaits())
-            async with user(prepared_url, True) as (tx, execute):
+            async with user(warm_url, True) as (tx, execute):
                 await execute("insert into mine values ('a')")
                 answers = await backend.signal([GO, GO, Signal(id="missing", name="go")], tx=tx)
                 assert [answer.verb for answer in answers] == ["stored", "existing", "not_found"]
@@ -60,13 +60,13 @@ class TestSignalInTransaction:
             await consistent(backend)
 
     @every_driver
-    async def test_nothing_is_left_if_it_rolls_back(self, prepared_url: str, user: User) -> None:
+    async def test_nothing_is_left_if_it_rolls_back(self, warm_url: str, user: User) -> None:
         """Neither the signal nor its key is stored, and no wake-up is sent."""
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
             recorder = WakeRecorder()
             await backend.subscribe(recorder)
             await suspended(backend, awaits())
-            async with user(prepared_url, False) as (tx, _):
+            async with user(warm_url, False) as (tx, _):
                 await backend.signal([GO], tx=tx)
             await backend.publish(Wake(items=(("t", "afterwards"),)))
             await recorder.wait_for({("t", "afterwards")})
@@ -74,14 +74,14 @@ class TestSignalInTransaction:
             assert not (await step_named(backend, "go")).over
             assert only(await backend.signal([GO])).woken is not None
 
-    async def test_the_wake_up_is_sent_with_the_commit(self, prepared_url: str) -> None:
+    async def test_the_wake_up_is_sent_with_the_commit(self, warm_url: str) -> None:
         """Only if an item is ready then."""
-        async with opened(prepared_url) as backend, opened(prepared_url) as other:
+        async with opened(warm_url) as backend, opened(warm_url) as other:
             recorder = WakeRecorder()
             await other.subscribe(recorder)
             await suspended(backend, awaits())
             for name in ("stop", "go"):
-                async with by_asyncpg(prepared_url, True) as (tx, _):
+                async with by_asyncpg(warm_url, True) as (tx, _):
                     await backend.signal([Signal(id="a", name=name)], tx=tx)
                     await other.publish(Wake(items=(("t", name),)))
                     await recorder.wait_for({("t", name)})
@@ -90,27 +90,27 @@ class TestSignalInTransaction:
             assert await claim_ids(other) == ["a"]
 
     @every_driver
-    async def test_a_note_is_stored_with_it(self, prepared_url: str, user: User) -> None:
+    async def test_a_note_is_stored_with_it(self, warm_url: str, user: User) -> None:
         """It counts the signals that were stored."""
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
             await start_one(backend, item("a"))
             note = AuditNote(actor="ann", reason="by phone")
-            async with user(prepared_url, True) as (tx, _):
+            async with user(warm_url, True) as (tx, _):
                 await backend.signal([GO, GO], tx=tx, note=note)
             entry = only((await backend.audits()).entries)
             assert (entry.verb, entry.ids, entry.count) == ("signal", ("a", "a"), 1)
 
-    async def test_a_connection_without_a_transaction_is_refused(self, prepared_url: str) -> None:
-        async with opened(prepared_url) as backend, connected(prepared_url) as connection:
+    async def test_a_connection_without_a_transaction_is_refused(self, warm_url: str) -> None:
+        async with opened(warm_url) as backend, connected(warm_url) as connection:
             await suspended(backend, awaits())
             with pytest.raises(InputError, match="BEGIN one first"):
                 await backend.signal([GO], tx=connection)
 
-    async def test_the_item_goes_on_until_it_waits_or_ends(self, prepared_url: str) -> None:
+    async def test_the_item_goes_on_until_it_waits_or_ends(self, warm_url: str) -> None:
         """An open transaction with a signal keeps nobody from claiming the item and recording its steps."""
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
             lease, other = await start(backend, item("a"), item("b"))
-            async with by_asyncpg(prepared_url, True) as (tx, _):
+            async with by_asyncpg(warm_url, True) as (tx, _):
                 await backend.signal([GO], tx=tx)
                 async with asyncio.timeout(5):
                     await record(backend, lease, step("one"), progress=b"half")
@@ -123,10 +123,10 @@ class TestSignalInTransaction:
             assert (await step_named(backend, "go")).value == b"sent"
             assert await status(backend, "a") == "ready"
 
-    async def test_an_item_that_does_not_wait_is_claimed_meanwhile(self, prepared_url: str) -> None:
-        async with opened(prepared_url) as backend:
+    async def test_an_item_that_does_not_wait_is_claimed_meanwhile(self, warm_url: str) -> None:
+        async with opened(warm_url) as backend:
             await submit(backend, item("a"))
-            async with by_asyncpg(prepared_url, True) as (tx, _):
+            async with by_asyncpg(warm_url, True) as (tx, _):
                 await backend.signal([GO], tx=tx)
                 lease = await claim_one(backend)
             await apply(backend, suspend(lease, awaits()))
@@ -134,9 +134,9 @@ class TestSignalInTransaction:
 
 
 class TestRecord:
-    async def test_a_locked_item_delays_no_other(self, prepared_url: str) -> None:
+    async def test_a_locked_item_delays_no_other(self, warm_url: str) -> None:
         """A transaction has recorded a step of one of the items. The others are written at once."""
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
             leases = await start(backend, *items(5))
             async with backend.transaction() as transaction:
                 assert await transaction.record([_record(leases[2], "mine")]) == [None]
@@ -148,16 +148,16 @@ class TestRecord:
             assert await recording == [None] * 5
             assert await step_names(backend, leases[2].id) == ["mine", "s"]
 
-    async def test_later_steps_of_an_attempt_leave_the_open_row_alone(self, prepared_url: str) -> None:
-        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+    async def test_later_steps_of_an_attempt_leave_the_open_row_alone(self, warm_url: str) -> None:
+        async with opened(warm_url) as backend, connected(warm_url) as admin:
             lease = await start_one(backend, item("a"))
             await record(backend, lease, step("one"), progress=b"1", chunks=(b"c",), first_chunk=1)
             before = await admin.fetchval("select ctid::text from treadle.open_item")
             await record(backend, lease, step("two"), progress=b"2", chunks=(b"d",), first_chunk=2)
             assert await admin.fetchval("select ctid::text from treadle.open_item") == before
 
-    async def test_names_may_have_control_characters(self, prepared_url: str) -> None:
-        async with opened(prepared_url) as backend:
+    async def test_names_may_have_control_characters(self, warm_url: str) -> None:
+        async with opened(warm_url) as backend:
             lease = await start_one(backend, item("a"))
             await record(backend, lease, step("a\nb"), step("\x01"), step("\x1f"))
             assert await step_names(backend) == ["a\nb", "\x01", "\x1f"]
@@ -165,9 +165,9 @@ class TestRecord:
             assert (await send(backend, "x\ny", key="\n")).woken is not None
 
 
-async def test_what_an_item_recorded_goes_with_it(prepared_url: str) -> None:
+async def test_what_an_item_recorded_goes_with_it(warm_url: str) -> None:
     """Also of open items, and of those that were requeued."""
-    async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+    async with opened(warm_url) as backend, connected(warm_url) as admin:
         leases = await start(backend, *items(6, keep=0.0, keep_dead=0.0))
         for lease in leases[:4]:
             await record(backend, lease, step("one"), progress=b"p", chunks=(b"c",), first_chunk=1)
@@ -183,8 +183,8 @@ async def test_what_an_item_recorded_goes_with_it(prepared_url: str) -> None:
             assert await admin.fetchval(f"select count(*) from treadle.{table}") == 0, table
 
 
-async def test_taken_signals_leave_only_their_keys(prepared_url: str) -> None:
-    async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+async def test_taken_signals_leave_only_their_keys(warm_url: str) -> None:
+    async with opened(warm_url) as backend, connected(warm_url) as admin:
         lease = await start_one(backend, item("a"))
         await send(backend, "x")
         await send(backend, "y", key="k")
@@ -196,9 +196,9 @@ async def test_taken_signals_leave_only_their_keys(prepared_url: str) -> None:
         assert {one.value for one in (await recorded(backend)).steps} == {b"sent"}
 
 
-async def test_what_waits_for_the_group_of_a_suspended_item_waits_for_its_children(prepared_url: str) -> None:
+async def test_what_waits_for_the_group_of_a_suspended_item_waits_for_its_children(warm_url: str) -> None:
     """Children make a group of a lone item, also if its group is awaited already."""
-    async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+    async with opened(warm_url) as backend, connected(warm_url) as admin:
         lease = await start_one(backend, item("a"))
         await submit(backend, dependent(f"{GROUP_MARK}a", id="last"))
         for child in ("b", "c"):

@@ -223,11 +223,11 @@ AUTOCOMMIT: dict[str, Callable[[str], AbstractAsyncContextManager[object]]] = {
 
 class TestSubmitInTransaction:
     @every_driver
-    async def test_it_exists_if_the_transaction_commits(self, prepared_url: str, user: User) -> None:
+    async def test_it_exists_if_the_transaction_commits(self, warm_url: str, user: User) -> None:
         """Items and the user's writes become visible together."""
-        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+        async with opened(warm_url) as backend, connected(warm_url) as admin:
             await admin.execute("create table mine (id text)")
-            async with user(prepared_url, True) as (tx, execute):
+            async with user(warm_url, True) as (tx, execute):
                 await execute("insert into mine values ('a')")
                 answer = only(await backend.submit([Submission((item("a"), dependent("a", id="b")))], tx=tx))
                 assert not isinstance(answer, Rejected)
@@ -238,12 +238,12 @@ class TestSubmitInTransaction:
             await consistent(backend)
 
     @every_driver
-    async def test_nothing_is_left_if_it_rolls_back(self, prepared_url: str, user: User) -> None:
+    async def test_nothing_is_left_if_it_rolls_back(self, warm_url: str, user: User) -> None:
         """Neither items nor keys are stored, and no wake-up is sent."""
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
             recorder = WakeRecorder()
             await backend.subscribe(recorder)
-            async with user(prepared_url, False) as (tx, _):
+            async with user(warm_url, False) as (tx, _):
                 await backend.submit([Submission((item("a", key="k"),))], tx=tx)
             assert await statuses(backend, "a") == [None]
             await backend.publish(Wake(items=(("t", "afterwards"),)))
@@ -253,12 +253,12 @@ class TestSubmitInTransaction:
             await consistent(backend)
 
     @every_driver
-    async def test_a_refusal_leaves_the_transaction_usable(self, prepared_url: str, user: User) -> None:
+    async def test_a_refusal_leaves_the_transaction_usable(self, warm_url: str, user: User) -> None:
         """It raises the error, and the user's transaction continues."""
-        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+        async with opened(warm_url) as backend, connected(warm_url) as admin:
             await admin.execute("create table mine (id text)")
             await submit(backend, item("taken"))
-            async with user(prepared_url, True) as (tx, execute):
+            async with user(warm_url, True) as (tx, execute):
                 await execute("insert into mine values ('a')")
                 with pytest.raises(DuplicateIdError):
                     await backend.submit([Submission((item("a"), item("taken")))], tx=tx)
@@ -270,14 +270,14 @@ class TestSubmitInTransaction:
             assert await admin.fetchval("select count(*) from mine") == 1
             assert await statuses(backend, "a", "x", "b") == [None, None, "ready"]
 
-    async def test_the_wake_up_is_sent_with_the_commit(self, prepared_url: str) -> None:
+    async def test_the_wake_up_is_sent_with_the_commit(self, warm_url: str) -> None:
         """Not before, and not if the transaction rolls back."""
-        async with opened(prepared_url) as backend, opened(prepared_url) as other:
+        async with opened(warm_url) as backend, opened(warm_url) as other:
             recorder = WakeRecorder()
             await other.subscribe(recorder)
-            async with by_asyncpg(prepared_url, False) as (tx, _):
+            async with by_asyncpg(warm_url, False) as (tx, _):
                 await backend.submit([Submission((item("never"),))], tx=tx)
-            async with by_asyncpg(prepared_url, True) as (tx, _):
+            async with by_asyncpg(warm_url, True) as (tx, _):
                 await backend.submit([Submission((item("a"),))], tx=tx)
                 await other.publish(Wake(items=(("t", "before"),)))
                 await recorder.wait_for({("t", "before")})
@@ -286,10 +286,10 @@ class TestSubmitInTransaction:
             assert await claim_ids(other) == ["a"]
 
     @every_driver
-    async def test_savepoints(self, prepared_url: str, user: User) -> None:
+    async def test_savepoints(self, warm_url: str, user: User) -> None:
         """After a rollback to a savepoint, the item does not exist, and its key is free."""
-        async with opened(prepared_url) as backend:
-            async with user(prepared_url, True) as (tx, execute):
+        async with opened(warm_url) as backend:
+            async with user(warm_url, True) as (tx, execute):
                 await backend.submit([Submission((item("a"),))], tx=tx)
                 await execute("savepoint mine")
                 await backend.submit([Submission((item("b", key="k"),))], tx=tx)
@@ -299,9 +299,9 @@ class TestSubmitInTransaction:
                 assert [(one.id, one.existing) for one in answer] == [("c", False)]
             assert await statuses(backend, "a", "b", "c") == ["ready", None, "ready"]
 
-    async def test_savepoints_of_the_driver(self, prepared_url: str) -> None:
+    async def test_savepoints_of_the_driver(self, warm_url: str) -> None:
         """The same with nested transactions of asyncpg."""
-        async with opened(prepared_url) as backend, connected(prepared_url) as connection:
+        async with opened(warm_url) as backend, connected(warm_url) as connection:
             async with connection.transaction():
                 await backend.submit([Submission((item("a"),))], tx=connection)
                 with pytest.raises(Undo):
@@ -313,10 +313,10 @@ class TestSubmitInTransaction:
             await backend.submit([Submission((item("b"),))], tx=connection)
             raise Undo
 
-    async def test_keys_are_held_until_the_end(self, prepared_url: str) -> None:
+    async def test_keys_are_held_until_the_end(self, warm_url: str) -> None:
         """Another submit with the same key waits until the transaction has ended."""
-        async with opened(prepared_url) as backend:
-            async with by_asyncpg(prepared_url, True) as (tx, _):
+        async with opened(warm_url) as backend:
+            async with by_asyncpg(warm_url, True) as (tx, _):
                 await backend.submit([Submission((item("a", key="k"),))], tx=tx)
                 waiting = asyncio.create_task(submit_one(backend, item("b", key="k")))
                 await asyncio.sleep(0.3)
@@ -324,12 +324,12 @@ class TestSubmitInTransaction:
             answer = await waiting
             assert (answer.id, answer.existing) == ("a", True)
 
-    async def test_a_new_dependent_blocks_only_its_prerequisite(self, prepared_url: str) -> None:
+    async def test_a_new_dependent_blocks_only_its_prerequisite(self, warm_url: str) -> None:
         """An open transaction with a new dependent delays the settlement of its prerequisite, and no other
         settlement of the same call."""
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
             leases = await start(backend, *(item(f"a{n}") for n in range(8)))
-            async with by_asyncpg(prepared_url, True) as (tx, _):
+            async with by_asyncpg(warm_url, True) as (tx, _):
                 await backend.submit([Submission((dependent("a3", id="next"),))], tx=tx)
                 settling = asyncio.create_task(backend.settle([succeed(lease) for lease in leases]))
                 others = [f"a{n}" for n in range(8) if n != 3]
@@ -341,35 +341,35 @@ class TestSubmitInTransaction:
             assert {outcome.verb for outcome in settled.outcomes} == {"applied"}
             assert [released.id for released in settled.effects.released] == ["next"]
 
-    async def test_several_submissions(self, prepared_url: str) -> None:
+    async def test_several_submissions(self, warm_url: str) -> None:
         """They are answered in order."""
-        async with opened(prepared_url) as backend:
-            async with by_asyncpg(prepared_url, True) as (tx, _):
+        async with opened(warm_url) as backend:
+            async with by_asyncpg(warm_url, True) as (tx, _):
                 answers = await backend.submit([Submission(tuple(items(50))), Submission(())], tx=tx)
                 assert [len(answer) for answer in answers if not isinstance(answer, Rejected)] == [50, 0]
             assert len(await claim_ids(backend)) == 50
 
     @pytest.mark.parametrize("tx", [object(), 5, "connection"])
-    async def test_other_objects_are_refused(self, prepared_url: str, tx: object) -> None:
+    async def test_other_objects_are_refused(self, warm_url: str, tx: object) -> None:
         """`InputError`: it is not a connection."""
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
             with pytest.raises(InputError):
                 await backend.submit([Submission((item("a"),))], tx=tx)
 
     @pytest.mark.parametrize("of", AUTOCOMMIT.values(), ids=AUTOCOMMIT)
     async def test_a_connection_without_a_transaction_is_refused(
-        self, prepared_url: str, of: Callable[[str], AbstractAsyncContextManager[object]]
+        self, warm_url: str, of: Callable[[str], AbstractAsyncContextManager[object]]
     ) -> None:
         """The item would be stored apart from the user's data."""
-        async with opened(prepared_url) as backend:
-            async with of(prepared_url) as tx:
+        async with opened(warm_url) as backend:
+            async with of(warm_url) as tx:
                 with pytest.raises(InputError, match="BEGIN one first"):
                     await backend.submit([Submission((item("a"),))], tx=tx)
             assert not await exists(backend, "a")
 
-    async def test_a_transaction_of_a_connection_with_autocommit(self, prepared_url: str) -> None:
-        async with opened(prepared_url) as backend:
-            with psycopg.connect(prepared_url, autocommit=True) as connection:
+    async def test_a_transaction_of_a_connection_with_autocommit(self, warm_url: str) -> None:
+        async with opened(warm_url) as backend:
+            with psycopg.connect(warm_url, autocommit=True) as connection:
                 with connection.transaction(force_rollback=True):
                     await backend.submit([Submission((item("a"),))], tx=connection)
                 with connection.transaction():
@@ -377,17 +377,17 @@ class TestSubmitInTransaction:
             assert not await exists(backend, "a")
             assert await status(backend, "b") == "ready"
 
-    async def test_a_pool_is_refused(self, prepared_url: str) -> None:
-        async with opened(prepared_url) as backend, asyncpg.create_pool(prepared_url, min_size=1) as tx:
+    async def test_a_pool_is_refused(self, warm_url: str) -> None:
+        async with opened(warm_url) as backend, asyncpg.create_pool(warm_url, min_size=1) as tx:
             with pytest.raises(InputError, match="acquired"):
                 await backend.submit([Submission((item("a"),))], tx=tx)
 
     @pytest.mark.parametrize(
         "user", [by_asyncpg, by_psycopg, by_django], ids=["asyncpg", "psycopg", "django"]
     )
-    async def test_a_connection_to_another_database_is_refused(self, prepared_url: str, user: User) -> None:
-        other = urlunsplit(urlsplit(prepared_url)._replace(path="/template1"))
-        async with opened(prepared_url) as backend, user(other, False) as (tx, _):
+    async def test_a_connection_to_another_database_is_refused(self, warm_url: str, user: User) -> None:
+        other = urlunsplit(urlsplit(warm_url)._replace(path="/template1"))
+        async with opened(warm_url) as backend, user(other, False) as (tx, _):
             with pytest.raises(InputError, match="another database"):
                 await backend.submit([Submission((item("a"),))], tx=tx)
 
@@ -397,11 +397,11 @@ class TestSubmitInTransaction:
         ids=["asyncpg", "psycopg", "sqlalchemy", "django"],
     )
     async def test_a_connection_to_the_database_of_another_app_is_refused(
-        self, prepared_url: str, prepared: Prepared, user: User
+        self, warm_url: str, prepared: Prepared, user: User
     ) -> None:
         """It is a copy: it has the tables of treadle, and the same key. The item was stored there."""
         with prepared.database() as other:
-            async with opened(prepared_url) as backend, opened(other) as elsewhere:
+            async with opened(warm_url) as backend, opened(other) as elsewhere:
                 async with user(other, True) as (tx, execute):
                     with pytest.raises(InputError, match="another database than the app's"):
                         await backend.submit([Submission((item("a"),))], tx=tx)
@@ -411,9 +411,9 @@ class TestSubmitInTransaction:
 
     @pytest.mark.parametrize("connection", [sqlite3.connect, lambda _: FakeMySql()])
     async def test_a_connection_of_another_engine_is_refused(
-        self, prepared_url: str, connection: Callable[[str], object]
+        self, warm_url: str, connection: Callable[[str], object]
     ) -> None:
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
             with pytest.raises(InputError, match="and the items of this app are in PostgreSQL"):
                 await backend.submit([Submission((item("a"),))], tx=connection(":memory:"))
 
@@ -423,9 +423,9 @@ class FakeMySql:
 
 
 class TestTransaction:
-    async def test_writes_and_settlement_commit_together(self, prepared_url: str) -> None:
+    async def test_writes_and_settlement_commit_together(self, warm_url: str) -> None:
         """The item ends and its handler's writes are stored, both or neither."""
-        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+        async with opened(warm_url) as backend, connected(warm_url) as admin:
             await admin.execute("create table mine (id text)")
             lease = await start_one(backend, item("a"))
             async with backend.transaction() as transaction:
@@ -437,9 +437,9 @@ class TestTransaction:
             assert await statuses(backend, "a", "child") == ["success", "ready"]
             await consistent(backend)
 
-    async def test_an_exception_rolls_everything_back(self, prepared_url: str) -> None:
+    async def test_an_exception_rolls_everything_back(self, warm_url: str) -> None:
         """The user's error is raised unchanged, and the lease is still valid."""
-        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+        async with opened(warm_url) as backend, connected(warm_url) as admin:
             await admin.execute("create table mine (id text)")
             lease = await start_one(backend, item("a"))
 
@@ -455,18 +455,18 @@ class TestTransaction:
             assert not (await group(backend, "a")).contributed
             await apply(backend, succeed(lease))
 
-    async def test_a_stale_token_is_refused(self, prepared_url: str) -> None:
+    async def test_a_stale_token_is_refused(self, warm_url: str) -> None:
         """The outcome says why, so that the caller can roll back."""
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
             lease = await start_one(backend, item("a"), "w1")
             await backend.remove_worker("w1")
             async with backend.transaction() as transaction:
                 outcome = (await transaction.settle([succeed(lease)])).outcomes[0]
             assert (outcome.verb, outcome.loss) == ("stale", "taken")
 
-    async def test_refused_children_leave_the_transaction_usable(self, prepared_url: str) -> None:
+    async def test_refused_children_leave_the_transaction_usable(self, warm_url: str) -> None:
         """The user may settle differently, in the same transaction."""
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
             await submit(backend, item("taken"))
             lease = await start_one(backend, item("a"))
             async with backend.transaction() as transaction:
@@ -477,9 +477,9 @@ class TestTransaction:
                 assert settled.verb == "applied"
             assert (await state(backend, "a")).status == "success"
 
-    async def test_errors_of_the_users_statements_are_not_translated(self, prepared_url: str) -> None:
+    async def test_errors_of_the_users_statements_are_not_translated(self, warm_url: str) -> None:
         """Handlers expect their driver's errors."""
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
 
             async def fail() -> None:
                 async with backend.transaction() as transaction:
@@ -488,9 +488,9 @@ class TestTransaction:
             with pytest.raises(asyncpg.DivisionByZeroError):
                 await fail()
 
-    async def test_an_open_transaction_blocks_no_other_verb(self, prepared_url: str) -> None:
+    async def test_an_open_transaction_blocks_no_other_verb(self, warm_url: str) -> None:
         """An open transaction of a handler holds no lock that a heartbeat, a claim or a settle needs."""
-        async with opened(prepared_url) as backend:
+        async with opened(warm_url) as backend:
             lease = await start_one(backend, item("a"))
             other = await start_one(backend, item("b"))
             async with backend.transaction() as transaction:
@@ -535,12 +535,12 @@ class TestSessionOfHandlers:
     @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
     @pytest.mark.parametrize("raises", [False, True])
     async def test_what_a_handler_changes_ends_with_its_transaction(
-        self, prepared_url: str, change: tuple[str, str, object], raises: bool
+        self, warm_url: str, change: tuple[str, str, object], raises: bool
     ) -> None:
         statement, question, expected = change
         async with (
-            opened(prepared_url, pool_size=3, reserved=1, statement_timeout=7.0) as backend,
-            connected(prepared_url) as admin,
+            opened(warm_url, pool_size=3, reserved=1, statement_timeout=7.0) as backend,
+            connected(warm_url) as admin,
         ):
             process = 0
             with suppress(ValueError):
@@ -554,10 +554,10 @@ class TestSessionOfHandlers:
                 assert await transaction.connection.fetchval(question) == expected
                 assert await transaction.connection.fetchval("select pg_backend_pid()") == process
 
-    async def test_prepared_statements_survive(self, prepared_url: str) -> None:
+    async def test_prepared_statements_survive(self, warm_url: str) -> None:
         async with (
-            opened(prepared_url, pool_size=3, reserved=1) as backend,
-            connected(prepared_url) as admin,
+            opened(warm_url, pool_size=3, reserved=1) as backend,
+            connected(warm_url) as admin,
         ):
             async with backend.transaction() as transaction:
                 process = await transaction.connection.fetchval("select pg_backend_pid()")

@@ -30,8 +30,8 @@ def lookups() -> Any:
     return patch.object(asyncpg.Connection, "_introspect_types", autospec=True)
 
 
-async def test_the_numbers_of_array_types_are_those_of_the_server(prepared_url: str) -> None:
-    async with connected(prepared_url) as connection:
+async def test_the_numbers_of_array_types_are_those_of_the_server(warm_url: str) -> None:
+    async with connected(warm_url) as connection:
         rows = await connection.fetch(
             "select e.typname, a.oid::int, e.oid::int from pg_type a join pg_type e on e.oid = a.typelem"
             " where a.typdelim = ',' and a.typname = '_' || e.typname"
@@ -40,18 +40,18 @@ async def test_the_numbers_of_array_types_are_those_of_the_server(prepared_url: 
     assert {name: found[name] for name in connector.ARRAYS} == connector.ARRAYS
 
 
-async def test_no_type_is_looked_up(prepared_url: str) -> None:
+async def test_no_type_is_looked_up(warm_url: str) -> None:
     with lookups() as lookup:
         lookup.side_effect = AssertionError("a type was looked up")
-        await use(prepared_url)
+        await use(warm_url)
 
 
 async def test_types_that_cannot_be_registered_are_looked_up(
-    prepared_url: str, monkeypatch: pytest.MonkeyPatch
+    warm_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connector, "ROWS", [{}])
     original = asyncpg.Connection._introspect_types
     with lookups() as lookup:
         lookup.side_effect = original
-        await use(prepared_url)
+        await use(warm_url)
     assert lookup.called

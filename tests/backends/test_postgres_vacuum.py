@@ -55,8 +55,8 @@ async def vacuumed(backend: PostgresBackend) -> None:
         await backend._vacuum._task
 
 
-async def test_a_worker_vacuums_after_many_claims(postgres_url: str) -> None:
-    async with opened(postgres_url, pool_size=SESSIONS) as backend, connected(postgres_url) as admin:
+async def test_a_worker_vacuums_after_many_claims(fresh_url: str) -> None:
+    async with opened(fresh_url, pool_size=SESSIONS) as backend, connected(fresh_url) as admin:
         await beat(backend)
         await admin.execute(READY, 3 * FEW)
         await run(backend, admin, FEW)
@@ -66,11 +66,11 @@ async def test_a_worker_vacuums_after_many_claims(postgres_url: str) -> None:
         assert await dead_rows(backend) < FEW
 
 
-async def test_rows_that_a_transaction_still_sees_are_tried_less_often(postgres_url: str) -> None:
-    async with opened(postgres_url, pool_size=SESSIONS) as backend, connected(postgres_url) as admin:
+async def test_rows_that_a_transaction_still_sees_are_tried_less_often(fresh_url: str) -> None:
+    async with opened(fresh_url, pool_size=SESSIONS) as backend, connected(fresh_url) as admin:
         await beat(backend)
         await admin.execute(READY, 4 * FEW)
-        async with connected(postgres_url) as reader, reader.transaction(isolation="repeatable_read"):
+        async with connected(fresh_url) as reader, reader.transaction(isolation="repeatable_read"):
             await reader.fetchval("select count(*) from treadle.item")
             await run(backend, admin, 2 * FEW)
             await backend._vacuum.run_once()
@@ -81,8 +81,8 @@ async def test_rows_that_a_transaction_still_sees_are_tried_less_often(postgres_
         assert await dead_rows(backend) < FEW
 
 
-async def test_a_role_without_the_right_leaves_it_to_the_server(postgres_url: str) -> None:
-    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+async def test_a_role_without_the_right_leaves_it_to_the_server(fresh_url: str) -> None:
+    async with opened(fresh_url) as backend, connected(fresh_url) as admin:
         role = f"treadle_{uuid.uuid4().hex[:12]}"
         await admin.execute(f"create role {role}; grant usage on schema treadle to {role}")
         try:

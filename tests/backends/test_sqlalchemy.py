@@ -64,10 +64,10 @@ def create_tables(url: str) -> None:
 
 
 @pytest.fixture
-def shop_url(prepared_url: str) -> str:
+def shop_url(warm_url: str) -> str:
     """A database with the tables of the user, and those of treadle."""
-    create_tables(prepared_url)
-    return prepared_url
+    create_tables(warm_url)
+    return warm_url
 
 
 @pytest.fixture(params=["asyncpg", "psycopg"])
@@ -486,11 +486,11 @@ async def test_a_session_is_not_kept_alive(shop_url: str) -> None:
 # -- URLs --------------------------------------------------------------------------------------------------
 
 
-async def test_the_url_of_an_engine_is_the_url_of_an_app(prepared_url: str, tmp_path: Path) -> None:
-    mark = "&" if "?" in prepared_url else "?"
+async def test_the_url_of_an_engine_is_the_url_of_an_app(warm_url: str, tmp_path: Path) -> None:
+    mark = "&" if "?" in warm_url else "?"
     for url in (
-        driver_url(prepared_url, "asyncpg") + f"{mark}prepared_statement_cache_size=0",
-        driver_url(prepared_url, "psycopg"),
+        driver_url(warm_url, "asyncpg") + f"{mark}prepared_statement_cache_size=0",
+        driver_url(warm_url, "psycopg"),
         f"sqlite+aiosqlite:///{tmp_path / 'work.db'}",
     ):
         async with Treadle(url, work=[confirm]) as app:

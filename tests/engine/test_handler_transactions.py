@@ -181,7 +181,7 @@ async def test_stop_ends_a_block_that_a_handler_does_not_leave(make_app: MakeApp
     assert tasks[0].done()
 
 
-async def test_a_second_transaction_at_the_same_time_is_refused(prepared_url: str) -> None:
+async def test_a_second_transaction_at_the_same_time_is_refused(warm_url: str) -> None:
     """By two tasks of one handler. Only one of the two blocks can be a part of the settlement."""
     barrier = Barrier()
 
@@ -194,7 +194,7 @@ async def test_a_second_transaction_at_the_same_time_is_refused(prepared_url: st
         answers = await asyncio.gather(block(ctx, "one"), block(ctx, "two"), return_exceptions=True)
         return sorted(type(answer).__name__ for answer in answers)
 
-    async with Treadle(prepared_url, work=[twice]) as app:
+    async with Treadle(warm_url, work=[twice]) as app:
         assert await app.enqueue(twice()).result(PATIENCE) == ["InputError", "bool"]
 
 
@@ -204,7 +204,7 @@ async def _both(barrier: Barrier) -> bool:
     return True
 
 
-async def test_an_attempt_is_settled_although_its_connection_was_lost(prepared_url: str) -> None:
+async def test_an_attempt_is_settled_although_its_connection_was_lost(warm_url: str) -> None:
     """After the block. The rollback fails, and the attempt fails with the handler's own error."""
 
     @work(name="cut", retry=Retry(attempts=2, base=0))
@@ -212,18 +212,18 @@ async def test_an_attempt_is_settled_although_its_connection_was_lost(prepared_u
         if ctx.attempt == 1:
             async with ctx.transaction() as tx:
                 pid = await tx.fetchval("select pg_backend_pid()")
-            await _terminate(prepared_url, pid)
+            await _terminate(warm_url, pid)
             raise OSError("after the block")
         return ctx.attempt
 
-    async with Treadle(prepared_url, work=[cut]) as app:
+    async with Treadle(warm_url, work=[cut]) as app:
         handle = await app.enqueue(cut())
         assert await handle.result(PATIENCE) == 2
         (failed,) = (await handle.state()).history
         assert (failed.attempt, failed.error_type) == (1, "OSError")
 
 
-async def test_a_cancelled_item_leaves_no_transaction_open(prepared_url: str) -> None:
+async def test_a_cancelled_item_leaves_no_transaction_open(warm_url: str) -> None:
     """On PostgreSQL: on SQLite no cancellation can be written before the transaction ends."""
     barrier = Barrier()
     attempts: list[HeldLease] = []
@@ -235,7 +235,7 @@ async def test_a_cancelled_item_leaves_no_transaction_open(prepared_url: str) ->
         attempts.append(held_by(app, ctx))
         await barrier.wait()
 
-    async with Treadle(prepared_url, work=[held, take], poll_interval=0.05, lease=0.5) as app:
+    async with Treadle(warm_url, work=[held, take], poll_interval=0.05, lease=0.5) as app:
         handle = await app.enqueue(held())
         await barrier.reached()
         await handle.cancel()

@@ -21,7 +21,7 @@ MANY = 20
 
 
 @pytest.mark.parametrize("pool_size", [10, 3])
-async def test_open_transactions_leave_connections_for_others(prepared_url: str, pool_size: int) -> None:
+async def test_open_transactions_leave_connections_for_others(warm_url: str, pool_size: int) -> None:
     """Also while many handlers wait for a transaction, or for a key that an open one has claimed."""
     opened, all_claim, go = asyncio.Event(), asyncio.Event(), asyncio.Event()
     claims: list[str] = []
@@ -46,7 +46,7 @@ async def test_open_transactions_leave_connections_for_others(prepared_url: str,
     async def other(ctx: Context) -> str:
         return ctx.id
 
-    backend = PostgresBackend(prepared_url, pool_size=pool_size)
+    backend = PostgresBackend(warm_url, pool_size=pool_size)
     async with Treadle(backend, work=[hold, claim, other], poll_interval=0.1) as app:
         holding = [hold() for _ in range(MANY)]
         held = await app.enqueue_many(holding)
@@ -61,7 +61,7 @@ async def test_open_transactions_leave_connections_for_others(prepared_url: str,
         assert [await handle.result(PATIENCE) for handle in held] == [None] * MANY
 
 
-async def test_stop_does_not_wait_for_requested_transactions(prepared_url: str) -> None:
+async def test_stop_does_not_wait_for_requested_transactions(warm_url: str) -> None:
     """Handlers that wait for a transaction are interrupted like all others."""
     opened = asyncio.Event()
 
@@ -71,13 +71,13 @@ async def test_stop_does_not_wait_for_requested_transactions(prepared_url: str) 
             opened.set()
             await asyncio.Event().wait()
 
-    app = Treadle(prepared_url, work=[hold])
+    app = Treadle(warm_url, work=[hold])
     await app.start()
     handles = await app.enqueue_many([hold() for _ in range(MANY)])
     await opened.wait()
     async with asyncio.timeout(PATIENCE / 3):
         await app.stop(drain=0)
-    async with Treadle(prepared_url, work=[]) as other:
+    async with Treadle(warm_url, work=[]) as other:
         states = await other.get(handles)
     assert {state.status for state in states if state is not None} == {"ready"}
 
@@ -101,7 +101,7 @@ async def test_a_handler_that_ends_its_transaction_is_told(store: Callable[[], B
             await app.enqueue(spoil(how)).result(PATIENCE)
 
 
-async def test_a_handler_that_hides_an_error_of_its_transaction_is_told(prepared_url: str) -> None:
-    async with Treadle(prepared_url, work=[spoil]) as app:
+async def test_a_handler_that_hides_an_error_of_its_transaction_is_told(warm_url: str) -> None:
+    async with Treadle(warm_url, work=[spoil]) as app:
         with pytest.raises(WorkFailed, match="BackendError: a statement of yours has failed"):
             await app.enqueue(spoil("error")).result(PATIENCE)

@@ -91,9 +91,9 @@ def ended(role: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["no logins", "no inserts"])
-async def test_postgres_refuses_for_a_while(prepared_url: str, how: str) -> None:
+async def test_postgres_refuses_for_a_while(warm_url: str, how: str) -> None:
     """It accepts no login, as while credentials are rotated, or the role has no right to insert."""
-    async with restricted_role(prepared_url) as (url, admin):
+    async with restricted_role(warm_url) as (url, admin):
         role = urlsplit(url).username or ""
         inserts = "insert on all tables in schema treadle"
         begin, end = {
@@ -111,9 +111,9 @@ async def echo(text: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["no logins", "no inserts"])
-async def test_an_enqueue_that_postgres_refuses(prepared_url: str, how: str) -> None:
+async def test_an_enqueue_that_postgres_refuses(warm_url: str, how: str) -> None:
     """The caller gets the reason, and can enqueue the same work again."""
-    async with restricted_role(prepared_url) as (url, admin):
+    async with restricted_role(warm_url) as (url, admin):
         role = urlsplit(url).username or ""
         app = Treadle(PostgresBackend(url, apply_schema=False), work=[echo])
         await app.connect()
@@ -179,7 +179,7 @@ async def test_a_result_that_the_tables_refuse(
 ) -> None:
     """Only its own item is dead: the store accepts the end of the item without the result."""
     if where == "postgres":
-        url = request.getfixturevalue("prepared_url")
+        url = request.getfixturevalue("warm_url")
         async with connected(url) as admin:
             await admin.execute(REFUSE_POSTGRES)
     else:

@@ -262,11 +262,11 @@ def test_a_submit_in_a_sqlite_transaction_runs_in_the_callers_thread(tmp_path: P
         app.sync.stop()
 
 
-def test_a_submit_in_a_postgres_transaction_runs_in_the_callers_thread(prepared_url: str) -> None:
-    app = Treadle(prepared_url, work=[add])
+def test_a_submit_in_a_postgres_transaction_runs_in_the_callers_thread(warm_url: str) -> None:
+    app = Treadle(warm_url, work=[add])
     app.sync.start()
     try:
-        with psycopg.connect(prepared_url) as db:
+        with psycopg.connect(warm_url) as db:
             used = OneThread(db)
             handle = app.sync.enqueue(add.name, {"a": 1, "b": 2}, tx=used)
             with pytest.raises(NotFound):
@@ -301,10 +301,10 @@ def test_memory_has_no_transactions() -> None:
 
 
 @pytest.mark.parametrize("connect", [asyncpg.connect, psycopg.AsyncConnection.connect])
-def test_a_connection_of_an_async_driver_is_refused(prepared_url: str, connect: Callable[[str], Any]) -> None:
-    app = Treadle(prepared_url, work=[add])
+def test_a_connection_of_an_async_driver_is_refused(warm_url: str, connect: Callable[[str], Any]) -> None:
+    app = Treadle(warm_url, work=[add])
     with asyncio.Runner() as runner:
-        db = runner.run(connect(prepared_url))
+        db = runner.run(connect(warm_url))
         try:
             with pytest.raises(ValueError, match="of a driver that is not async"):
                 app.sync.enqueue(add(1, 2), tx=db)

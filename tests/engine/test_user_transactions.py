@@ -28,9 +28,9 @@ async def step(n: int) -> int:
     return n
 
 
-async def test_enqueues_of_other_keys_do_not_wait_for_a_key(prepared_url: str) -> None:
+async def test_enqueues_of_other_keys_do_not_wait_for_a_key(warm_url: str) -> None:
     """They were made in the same moment as those that have to wait."""
-    async with Treadle(prepared_url, work=[step]) as app, connected(prepared_url) as connection:
+    async with Treadle(warm_url, work=[step]) as app, connected(warm_url) as connection:
         transaction = connection.transaction()
         await transaction.start()
         first = await app.enqueue(step(1), key="taken", delay=3600, tx=connection)
@@ -52,7 +52,7 @@ async def _enqueue(app: Treadle, work: Any, **options: Any) -> Any:
     return await app.enqueue(work, **options)
 
 
-async def test_other_items_do_not_wait_for_one_that_is_waited_for(prepared_url: str) -> None:
+async def test_other_items_do_not_wait_for_one_that_is_waited_for(warm_url: str) -> None:
     """The transaction waits for a running item. That item ends after the transaction, all others before. A
     ready item that the transaction waits for starts at once."""
     barrier = Barrier()
@@ -68,8 +68,8 @@ async def test_other_items_do_not_wait_for_one_that_is_waited_for(prepared_url: 
         started.set()
 
     async with (
-        Treadle(prepared_url, work=[step, slow, ready], poll_interval=0.1) as app,
-        connected(prepared_url) as connection,
+        Treadle(warm_url, work=[step, slow, ready], poll_interval=0.1) as app,
+        connected(warm_url) as connection,
     ):
         running = await app.enqueue(slow())
         await barrier.reached()
@@ -91,14 +91,14 @@ async def test_other_items_do_not_wait_for_one_that_is_waited_for(prepared_url: 
         assert await dependent.result(PATIENCE) == 7
 
 
-async def test_other_items_do_not_wait_for_one_whose_child_has_a_key(prepared_url: str) -> None:
+async def test_other_items_do_not_wait_for_one_whose_child_has_a_key(warm_url: str) -> None:
     """The settlement whose child has the key waits for the transaction. Its neighbours do not."""
 
     @work(name="parent")
     async def parent(ctx: Context) -> Result[None, int]:
         return ctx.queue(step(9), key="taken")
 
-    async with Treadle(prepared_url, work=[step, parent]) as app, connected(prepared_url) as connection:
+    async with Treadle(warm_url, work=[step, parent]) as app, connected(warm_url) as connection:
         transaction = connection.transaction()
         await transaction.start()
         first = await app.enqueue(step(1), key="taken", tx=connection)
@@ -115,9 +115,9 @@ async def test_other_items_do_not_wait_for_one_whose_child_has_a_key(prepared_ur
 
 
 @pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
-async def test_a_serialization_failure_is_for_the_user(prepared_url: str, isolation: Any) -> None:
+async def test_a_serialization_failure_is_for_the_user(warm_url: str, isolation: Any) -> None:
     """Another item took the key after the transaction had begun. The whole transaction is done again."""
-    async with Treadle(prepared_url, work=[step]) as app, connected(prepared_url) as connection:
+    async with Treadle(warm_url, work=[step]) as app, connected(warm_url) as connection:
         transaction = connection.transaction(isolation=isolation)
         await transaction.start()
         await connection.fetchval("select count(*) from treadle.key")
@@ -130,9 +130,9 @@ async def test_a_serialization_failure_is_for_the_user(prepared_url: str, isolat
         assert (again.id, again.existing) == (first.id, True)
 
 
-async def test_after_a_handle_of_what_is_gone_leaves_the_transaction(prepared_url: str) -> None:
+async def test_after_a_handle_of_what_is_gone_leaves_the_transaction(warm_url: str) -> None:
     """`NotFound`, and what was done before in the transaction commits."""
-    async with Treadle(prepared_url, work=[step]) as app, connected(prepared_url) as connection:
+    async with Treadle(warm_url, work=[step]) as app, connected(warm_url) as connection:
         gone = await app.enqueue(step(1))
         await gone.result(PATIENCE)
         await app.delete(gone)
@@ -160,9 +160,9 @@ async def test_after_a_handle_of_what_is_gone_leaves_the_transaction_on_sqlite(t
         assert await second.result(PATIENCE) == 4
 
 
-async def test_submits_behind_one_another_wait_for_a_locked_table_only_once(prepared_url: str) -> None:
-    backend = PostgresBackend(prepared_url, patience=1.5)
-    async with Client(backend, work=[step]) as client, connected(prepared_url) as connection:
+async def test_submits_behind_one_another_wait_for_a_locked_table_only_once(warm_url: str) -> None:
+    backend = PostgresBackend(warm_url, patience=1.5)
+    async with Client(backend, work=[step]) as client, connected(warm_url) as connection:
         transaction = connection.transaction()
         await transaction.start()
         await connection.execute("lock table treadle.open_item in access exclusive mode")

@@ -62,11 +62,11 @@ async def confirm(order: int) -> int:
     return order
 
 
-async def test_q01_a_rolled_back_transaction_submits_nothing(prepared_url: str) -> None:
+async def test_q01_a_rolled_back_transaction_submits_nothing(warm_url: str) -> None:
     """Neither the row nor the item exists. There was no wake-up and no event."""
     seen = Seen()
-    async with listening(prepared_url) as (channel, user):
-        app = Treadle(prepared_url, work=[confirm], on_event=seen)
+    async with listening(warm_url) as (channel, user):
+        app = Treadle(warm_url, work=[confirm], on_event=seen)
         await app.connect()
         with suppress(Undo):
             async with user.transaction():
@@ -82,18 +82,18 @@ async def test_q01_a_rolled_back_transaction_submits_nothing(prepared_url: str) 
         await app.close()
 
 
-async def test_q02_a_committed_transaction_wakes_workers_once(prepared_url: str) -> None:
+async def test_q02_a_committed_transaction_wakes_workers_once(warm_url: str) -> None:
     """Ten items, one wake-up, after the commit: the handlers find the user's row."""
     found: list[int] = []
 
     @work(name="look")
     async def look(n: int) -> int:
-        async with connected(prepared_url) as mine:
+        async with connected(warm_url) as mine:
             found.append(await mine.fetchval("select count(*) from orders"))
         return n
 
-    producer = Treadle(prepared_url, work=[look])
-    async with listening(prepared_url) as (channel, user), Treadle(prepared_url, work=[look]):
+    producer = Treadle(warm_url, work=[look])
+    async with listening(warm_url) as (channel, user), Treadle(warm_url, work=[look]):
         await producer.connect()
         async with user.transaction():
             await user.execute("insert into orders values (1)")
@@ -105,10 +105,10 @@ async def test_q02_a_committed_transaction_wakes_workers_once(prepared_url: str)
         await producer.close()
 
 
-async def test_q03_a_rolled_back_savepoint_submits_nothing(prepared_url: str) -> None:
+async def test_q03_a_rolled_back_savepoint_submits_nothing(warm_url: str) -> None:
     """Only the item that was enqueued outside of it exists."""
     seen = Seen()
-    async with connected(prepared_url) as user, Treadle(prepared_url, work=[confirm], on_event=seen) as app:
+    async with connected(warm_url) as user, Treadle(warm_url, work=[confirm], on_event=seen) as app:
         async with user.transaction():
             outer = await app.enqueue(confirm(1), tx=user)
             with suppress(Undo):
@@ -121,23 +121,23 @@ async def test_q03_a_rolled_back_savepoint_submits_nothing(prepared_url: str) ->
         assert not seen.of(Queued, inner.id)
 
 
-async def test_q04_a_worker_killed_before_the_commit_leaves_nothing(prepared_url: str) -> None:
+async def test_q04_a_worker_killed_before_the_commit_leaves_nothing(warm_url: str) -> None:
     """Row, result and continuation do not exist. The next worker makes exactly one of each."""
-    async with connected(prepared_url) as user:
+    async with connected(warm_url) as user:
         await user.execute("create table orders (id int)")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.scenarios.shipping", prepared_url, cwd=PROJECT
+            sys.executable, "-m", "tests.scenarios.shipping", warm_url, cwd=PROJECT
         )
         assert await process.wait() == -signal.SIGKILL
         assert await user.fetchval("select count(*) from orders") == 0
         assert await user.fetchval("select count(*) from treadle.item") == 1
         assert await user.fetchval("select count(*) from treadle.ended_item") == 0
-        assert await shipping(prepared_url, die=False) == 2
+        assert await shipping(warm_url, die=False) == 2
         assert await user.fetchval("select count(*) from orders") == 1
         assert await user.fetchval("select count(*) from treadle.ended_item") == 2
 
 
-async def test_q05_an_exception_after_the_block_undoes_everything(prepared_url: str) -> None:
+async def test_q05_an_exception_after_the_block_undoes_everything(warm_url: str) -> None:
     """The row, the result, its children and its dependents are as if it had not run."""
     runs: list[int] = []
 
@@ -152,9 +152,9 @@ async def test_q05_an_exception_after_the_block_undoes_everything(prepared_url: 
         ctx.queue(confirm(1))
         raise RuntimeError("too late")
 
-    async with connected(prepared_url) as user:
+    async with connected(warm_url) as user:
         await user.execute("create table orders (id int)")
-        async with Treadle(prepared_url, work=[ship, confirm, after], strict_return=False) as app:
+        async with Treadle(warm_url, work=[ship, confirm, after], strict_return=False) as app:
             handle = await app.enqueue(ship())
             waiting = await app.enqueue(after(), after=[handle.id])
             state = await until_status(app, handle.id, "scheduled")
@@ -164,7 +164,7 @@ async def test_q05_an_exception_after_the_block_undoes_everything(prepared_url: 
             assert await user.fetchval("select count(*) from treadle.item") == 2
 
 
-async def test_q06_an_error_in_the_users_sql_fails_the_attempt(prepared_url: str) -> None:
+async def test_q06_an_error_in_the_users_sql_fails_the_attempt(warm_url: str) -> None:
     """The transaction is aborted. The attempt has failed, and the connection can be used again."""
 
     @work(name="divide", retry=Retry(attempts=3, base=0))
@@ -173,9 +173,9 @@ async def test_q06_an_error_in_the_users_sql_fails_the_attempt(prepared_url: str
             await tx.execute("insert into orders values (1)")
             await tx.execute("select 1 / 0")
 
-    async with connected(prepared_url) as user:
+    async with connected(warm_url) as user:
         await user.execute("create table orders (id int)")
-        async with Treadle(prepared_url, work=[divide, confirm]) as app:
+        async with Treadle(warm_url, work=[divide, confirm]) as app:
             error = await failure(app.enqueue(divide()).result(PATIENCE))
             assert (error.reason, error.attempts) == ("exhausted", 3)
             assert "division by zero" in str(error.error)
@@ -184,12 +184,12 @@ async def test_q06_an_error_in_the_users_sql_fails_the_attempt(prepared_url: str
         assert await user.fetchval("select count(*) from orders") == 0
 
 
-async def test_q01_to_q03_in_a_django_view(prepared_url: str) -> None:
+async def test_q01_to_q03_in_a_django_view(warm_url: str) -> None:
     """In the thread of the request, with `app.sync`: a commit, a rollback, and a rollback to a savepoint."""
-    app = Treadle(prepared_url, work=[confirm])
+    app = Treadle(warm_url, work=[confirm])
 
     def view() -> list[int | None]:
-        with django_connection(prepared_url) as connection:
+        with django_connection(warm_url) as connection:
             with transaction.atomic(using=connection.alias):
                 kept = app.sync.enqueue(confirm(1), tx=connection)
                 with suppress(Undo), transaction.atomic(using=connection.alias):

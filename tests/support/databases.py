@@ -84,6 +84,15 @@ select pg_terminate_backend(pid, 60000) from pg_stat_activity
   where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
     and query not like '{RETURNED}%'
 """
+DROP_TABLES = """
+do $$
+declare mine text;
+begin
+  for mine in select tablename from pg_tables where schemaname = 'public' loop
+    execute format('drop table if exists public.%I cascade', mine);
+  end loop;
+end $$
+"""
 RESTART = "select setval(seqrelid, seqstart, false) from pg_sequence"
 
 
@@ -118,6 +127,11 @@ class Copy:
         self._connection.execute(RESTART, prepare=True)
         return gone
 
+    def drop_tables(self) -> None:
+        """Drop the tables that a test has made beside those of treadle."""
+        self._connection.execute(DISCONNECT, prepare=True)
+        self._connection.execute(DROP_TABLES)
+
     def shape(self) -> object:
         return self._connection.execute(SHAPE, prepare=True).fetchone()
 
@@ -139,6 +153,12 @@ class Prepared:
             copy.drop()
 
     @contextmanager
+    def fresh(self) -> Generator[str]:
+        """The URL of a new one, for one test. It has no statistics, and no dead rows."""
+        with self._postgres.database(self._template) as url:
+            yield url
+
+    @contextmanager
     def database(self) -> Generator[str]:
         """The URL of one of them."""
         copy = self._idle.pop() if self._idle else self._copied()
@@ -156,6 +176,10 @@ class Prepared:
 
     def _as_new(self, copy: Copy) -> bool:
         try:
-            return copy.shape() == self._shape and copy.empty() < WORN
+            if copy.shape() != self._shape:
+                copy.drop_tables()
+                if copy.shape() != self._shape:
+                    return False
+            return copy.empty() < WORN
         except psycopg.Error:  # it cannot be checked, so it is not reused
             return False

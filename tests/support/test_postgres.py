@@ -127,7 +127,7 @@ def test_a_prepared_database_is_emptied_and_reused(prepared: Prepared) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "CREATE TABLE mark (id int)",
+        "CREATE VIEW mark AS SELECT 1",
         "DROP INDEX treadle.key_no",
         "ALTER TABLE treadle.meta ADD mark int",
         "CREATE OR REPLACE FUNCTION treadle.clock() RETURNS float8 LANGUAGE sql AS 'select 1.0::float8'",
@@ -140,6 +140,22 @@ def test_a_prepared_database_whose_tables_changed_is_not_reused(prepared: Prepar
         connection.execute(change.format(database=urlsplit(first).path[1:]))
     with prepared.database() as second:
         assert second != first
+
+
+def test_tables_that_a_test_has_made_are_dropped(prepared: Prepared) -> None:
+    """Also those that refer to each other. A new database takes much longer."""
+    with prepared.database() as first, psycopg.connect(first, autocommit=True) as connection:
+        connection.execute('CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE "my B" (id int REFERENCES a)')
+    with prepared.database() as second, psycopg.connect(second) as connection:
+        assert second == first
+        assert connection.execute("SELECT * FROM pg_tables WHERE schemaname = 'public'").fetchall() == []
+
+
+def test_a_fresh_database_is_used_once(prepared: Prepared) -> None:
+    with prepared.fresh() as first, psycopg.connect(first) as connection:
+        assert connection.execute("SELECT count(*) FROM treadle.item").fetchone() == (0,)
+    with prepared.fresh() as second, prepared.database() as reused:
+        assert len({first, second, reused}) == 3
 
 
 def test_sqlalchemy_accepts_the_url(postgres_url: str) -> None:
