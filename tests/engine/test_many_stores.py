@@ -199,11 +199,11 @@ async def test_a_bulk_action_on_one_store() -> None:
         with pytest.raises(InputError, match="store='asia' is no store of this app: it has eu, us"):
             await app.bulk.start("cancel", store="asia")
         action = await app.bulk.start("cancel", store="us")
-        while (await app.bulk.state(action.id)).ended_at is None:  # noqa: ASYNC110
+        while (state := await app.bulk.state(action.id)) is None or state.ended_at is None:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
+        assert state.where == "store:us"
         left = [each.store for each in (await app.list(type="never", status="scheduled")).items]
         assert left == ["eu"]
-        assert (await app.bulk.state(action.id)).where == "store:us"
 
 
 async def test_an_app_with_one_store_has_none_to_choose() -> None:
