@@ -39,7 +39,7 @@ class Link(WrappedBackend):
         self.calls += 1
         if self.state == "down":
             raise StoreUnavailable("connection refused")
-        while self.state == "hangs":  # noqa: ASYNC110  a test sets it
+        while self.state == "hangs" and verb != "close":  # noqa: ASYNC110  a test sets it
             await asyncio.sleep(0.01)
         await asyncio.sleep(self.delay)
         return await call()
@@ -539,3 +539,22 @@ async def test_dead_items_of_one_store_are_requeued() -> None:
         assert [each.tenant for each in changed.items] == ["us"]
         with pytest.raises(InputError, match="this app has one store"):
             await stores["us"].requeue(Filter(store="us"))
+
+
+@pytest.mark.parametrize("name", ["eu", "us"])
+async def test_a_stop_names_the_store_that_hangs_and_frees_what_others_have(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """Home, and another one. It ends soon after the grace."""
+    for store in fleet.links:
+        await fleet.enqueue(store, store, 60.0)
+    while len(fleet.app.active()) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    fleet.links[name].state = "hangs"
+    began = time.monotonic()
+    await fleet.app.stop(drain=0)
+    assert time.monotonic() - began < 8
+    assert f"the store '{name}' does not answer" in caplog.text
+    for store, link in fleet.links.items():
+        page = await link.inner.list(Filter(type="note"))
+        assert [each.status for each in page.items] == ["running" if store == name else "ready"]

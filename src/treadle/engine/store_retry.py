@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -30,6 +29,8 @@ within three seconds if the store gives no sign of life, so that the caller wait
 that is only busy may take as long as the backend is set to wait (`busy_timeout`, `patience`)."""
 STOP_TIMEOUT = 2.0
 """Seconds that a stopping process waits for each step that needs the store."""
+PROGRESS_CHECK = 0.1
+"""Seconds after which it looks again how much is left of a step of many calls."""
 LONGEST_STOP = 20.0
 """Seconds that it waits in all for a step of many calls, as long as the store answers them."""
 
@@ -63,18 +64,20 @@ async def wait_briefly(
     """Wait for it, at most `STOP_TIMEOUT` seconds, then cancel it and leave it behind. True if it finished;
     its error is raised. Measured in real time: a shutdown must end even where a test owns the clock.
 
-    remaining: how much there is still to do. While that gets less, the wait goes on, up to `LONGEST_STOP`.
+    remaining: how much there is still to do. Each time that gets less, the wait begins anew, up to
+        `LONGEST_STOP` in all.
     """
     task = asyncio.ensure_future(coroutine)
-    end = time.monotonic() + LONGEST_STOP
+    now = time.monotonic()
+    until, end = now + STOP_TIMEOUT, now + LONGEST_STOP
+    left = 0 if remaining is None else remaining()
     try:
-        await asyncio.wait({task}, timeout=STOP_TIMEOUT)
-        left = math.inf
-        while remaining is not None and not task.done() and time.monotonic() < end:
-            before, left = left, remaining()
-            if left >= before:
-                break
-            await asyncio.wait({task}, timeout=STOP_TIMEOUT)
+        while not task.done() and now < min(until, end):
+            pause = until - now if remaining is None else min(PROGRESS_CHECK, end - now)
+            await asyncio.wait({task}, timeout=pause)
+            now = time.monotonic()
+            if remaining is not None and (rest := remaining()) < left:
+                left, until = rest, now + STOP_TIMEOUT
     finally:
         if not task.done():
             task.cancel()

@@ -97,14 +97,14 @@ class StorePlaces:
             await self._find_home()
         await self.home.open()
         opening = [asyncio.ensure_future(member.open()) for member in self.members if member is not self.home]
-        for task in await _within_patience(opening, OPENING):
+        for task in await within_patience(opening, OPENING):
             if (error := task.exception()) is not None and not isinstance(error, StoreUnavailable):
                 raise error
 
     async def _find_home(self) -> None:
         """Ask the stores which of them is home. The first one is, if none of them knows."""
         asking = {asyncio.ensure_future(self._said(member)): member.name for member in self.members}
-        said = {asking[task]: task.result() for task in await _within_patience(asking, None)}
+        said = {asking[task]: task.result() for task in await within_patience(asking)}
         records = {name: record for name in self.by_name if (record := said.get(name)) is not None}
         homes = {name: record[2] for name, record in records.items()}
         for name, home in homes.items():
@@ -213,14 +213,19 @@ class StorePlaces:
             member.number = number
 
 
-async def _within_patience(tasks: Collection[asyncio.Task[T]], first: float | None) -> set[asyncio.Task[T]]:
+async def within_patience(
+    tasks: Collection[asyncio.Task[T]], first: float | None = None, others: float = OPENING
+) -> set[asyncio.Task[T]]:
     """Wait until all have ended, or one has, and the others take much longer. Returns those that have ended.
-    first: seconds to wait for the first one."""
+    The others are cancelled.
+
+    first, others: seconds to wait for the first one, and for the others then.
+    """
     if not tasks:
         return set()
     done, waiting = await asyncio.wait(tasks, timeout=first, return_when=asyncio.FIRST_COMPLETED)
     if waiting:
-        more, waiting = await asyncio.wait(waiting, timeout=OPENING)
+        more, waiting = await asyncio.wait(waiting, timeout=others)
         done |= more
     for task in waiting:
         task.cancel()

@@ -11,7 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -19,15 +19,19 @@ from treadle.backend import HeartbeatConnection
 from treadle.base.timing import Clock
 from treadle.errors import BackendError, StoreUnavailable
 from treadle.item import AuditNote, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
+from treadle.logs.lines import WARNING, log_line
 
 from .claim import PATIENCE, Background, inner_lease
 from .member import Member, number_of
 from .merge import workers_of
-from .places import TenantPlaces
+from .places import TenantPlaces, within_patience
 from .read import Answers
 from .view import Views, WorkerView
 
 T = TypeVar("T")
+
+REMOVING: Final = 1.0
+"""Seconds that the removal of a worker waits for a store when others have answered."""
 
 
 class ManyWorkers:
@@ -174,20 +178,28 @@ class ManyWorkers:
             self._background.start(member.call("beat", view.last_beat))
 
     async def remove_worker(self, worker: str) -> int:
-        """A store that does not answer frees the worker's items when its lease lapses there."""
+        """A store that does not answer frees the worker's items when its lease lapses there. It is named, and
+        the others do not wait for it."""
         view = self._views.forget(worker)
         if view is not None:
             for task in (*view.asking.values(), *view.beating.values()):
                 task.cancel()
-        members = self._places.members
-        answers = await asyncio.gather(
-            *(member.call("remove_worker", worker) for member in members), return_exceptions=True
-        )
-        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        tasks: dict[asyncio.Task[int], Member] = {
+            asyncio.ensure_future(member.call("remove_worker", worker)): member
+            for member in self._places.members
+        }
+        done = await within_patience(tasks, others=REMOVING)
+        errors = [error for task in done if (error := task.exception()) is not None]
         for error in errors:
-            if not isinstance(error, StoreUnavailable) or len(errors) == len(members):
+            if not isinstance(error, StoreUnavailable) or len(errors) == len(tasks):
                 raise error
-        return sum([answer for answer in answers if isinstance(answer, int)])
+        removed = {task: task.result() for task in done if task.exception() is None}
+        if silent := [repr(member.name) for task, member in tasks.items() if task not in removed]:
+            said = (
+                f"the {_stores(silent)} not answer: what worker {worker} holds there is free when its lease"
+            )
+            log_line(WARNING, f"{said} lapses")
+        return sum(removed.values())
 
     async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
         """Asked for in all stores that answer: one of them tells it. The entry is at home."""
@@ -205,6 +217,10 @@ class ManyWorkers:
 def _answer(task: asyncio.Task[HeartbeatReply]) -> HeartbeatReply | None:
     """The reply. None: it failed, or was cancelled since the worker was removed."""
     return None if task.cancelled() or task.exception() is not None else task.result()
+
+
+def _stores(names: Sequence[str]) -> str:
+    return f"store {names[0]} does" if len(names) == 1 else f"stores {', '.join(names)} do"
 
 
 def _remember(view: WorkerView, beat: Heartbeat) -> None:

@@ -143,9 +143,8 @@ class Runtime:
             threads = self.runner.pools.threads
             self._after_commit.log.flush()
             await self.loops.close(keep_lease=(lambda: threads.busy) if self.lingers else None)
-            await self._core.statistics.send_last()
-            if not self.lingers:
-                await self._remove_worker()
+            removing = () if self.lingers else (self._remove_worker(),)
+            await asyncio.gather(self._core.statistics.send_last(), *removing)
             for doer in self._types.doers():
                 await doer.close()
             await self.runner.pools.close()
