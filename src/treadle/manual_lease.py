@@ -176,6 +176,7 @@ async def claim_one(
             types=rooms,
             queues=queues,
             tenants=None if tenant is None else (tenant,),
+            thorough=True,  # no other claim of this worker brings what comes late
         ),
     )
     if "strict" in core.backend.capabilities:

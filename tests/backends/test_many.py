@@ -6,9 +6,10 @@ import asyncio
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any, TypeVar
 
 import asyncpg
 import psycopg
@@ -24,12 +25,15 @@ from treadle.backends.memory import MemoryBackend
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.sqlite import SqliteBackend
 from treadle.base.timing import Clock
-from treadle.errors import InputError, PlacementError, WrongStore
+from treadle.errors import InputError, PlacementError, StoreUnavailable, WrongStore
 from treadle.item import DEFAULT_TENANT, Claim, Demand, Filter, Rejected, Schedule, Submission, Submitted
 from treadle.testing import BackendContract, ManualClock, WorkerContract, WrappedBackend
 from treadle.testing.contract.build import item, submit
 
 __all__ = ["shared_database"]
+
+
+T = TypeVar("T")
 
 
 class Apart(WrappedBackend):
@@ -264,6 +268,20 @@ async def opened(stores: Mapping[str, Backend]) -> AsyncGenerator[ManyStores]:
         await many.close()
 
 
+class Switched(WrappedBackend):
+    """A store that can be down, and behind whose address another one can appear."""
+
+    is_down = False
+
+    def __init__(self) -> None:
+        super().__init__(MemoryBackend())
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        if self.is_down and verb != "close":
+            raise StoreUnavailable("connection refused")
+        return await call()
+
+
 def memories(*names: str) -> dict[str, MemoryBackend]:
     return {name: MemoryBackend() for name in names}
 
@@ -396,3 +414,42 @@ async def test_a_transaction_of_another_database_is_refused(tmp_path: Path, proc
             await many.submit([Submission((item("in", tenant="acme"),))], tx=connection)
             connection.commit()
         assert [state and state.store for state in await many.get(["in"])] == ["us"]
+
+
+async def test_a_store_that_comes_back_empty_does_not_join_as_a_new_one() -> None:
+    """It has lost its data, or its address is that of another database."""
+    stores = memories("eu", "us")
+    async with opened(stores) as many:
+        await many.place("acme", "us")
+    with pytest.raises(WrongStore, match=r"'us' has joined these stores before\. Correct its address"):
+        async with opened({"eu": stores["eu"], "us": MemoryBackend()}):
+            pass
+    with pytest.raises(WrongStore, match="'eu' has joined these stores before"):
+        async with opened({"eu": MemoryBackend(), "us": stores["us"]}):
+            pass
+    async with opened(stores):
+        pass
+
+
+async def test_a_store_that_is_replaced_while_it_is_away_is_found_out() -> None:
+    """Its own items wait, and the error says why. Other stores go on, and it is used when it is itself."""
+    stores = {name: Switched() for name in ("eu", "us")}
+    async with opened(stores) as many:
+        await many.place("acme", "us")
+        await many.place("zoo", "eu")
+        await submit(many, item("kept", tenant="acme"))
+        original, stores["us"].inner = stores["us"].inner, MemoryBackend()
+        stores["us"].is_down = True
+        with pytest.raises(StoreUnavailable):
+            await many.get(["kept"], tenant="acme")
+        stores["us"].is_down = False
+        await asyncio.sleep(0.1)
+        with pytest.raises(StoreUnavailable, match="is empty, or is another one"):
+            await submit(many, item("lost", tenant="acme"))
+        await submit(many, item("other", tenant="zoo"))
+        assert many.away == ("us",)
+        stores["us"].inner = original
+        await asyncio.sleep(0.3)
+        (state,) = await many.get(["kept"], tenant="acme")
+        assert state is not None
+        assert many.away == ()

@@ -558,3 +558,24 @@ async def test_a_stop_names_the_store_that_hangs_and_frees_what_others_have(
     for store, link in fleet.links.items():
         page = await link.inner.list(Filter(type="note"))
         assert [each.status for each in page.items] == ["running" if store == name else "ready"]
+
+
+async def test_a_manual_lease_waits_for_a_store_that_is_slow() -> None:
+    """No other claim brings what comes late. Its first store is another one each time."""
+    links = {name: Link(MemoryBackend()) for name in ("eu", "us")}
+
+    @work(name="pulled")
+    async def pulled() -> None: ...
+
+    async with Client(ManyStores(links), work=[pulled]) as client:
+        for store in links:
+            await client.place(store, store)
+            for _ in range(2):
+                await client.tenant(store).enqueue(pulled())
+        found = [await client.claim_one(types=[pulled]) for _ in range(2)]
+        assert {each.tenant for each in found if each is not None} == {"eu", "us"}
+        for link in links.values():
+            link.delay = 0.3
+        found = [await client.claim_one(types=[pulled]) for _ in range(2)]
+        assert {each.tenant for each in found if each is not None} == {"eu", "us"}
+        assert await client.claim_one(types=[pulled]) is None

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from treadle.backend import Backend, store_name
 from treadle.base.timing import Clock
-from treadle.errors import StoreTooSlow, StoreUnavailable, message_of
+from treadle.errors import StoreTooSlow, StoreUnavailable, WrongStore, message_of
 from treadle.retry import Retry
 from treadle.store.outage import StoreOutage
 
@@ -37,6 +37,8 @@ class Member:
         self.backend = backend
         self.on_open: list[Callable[[Member], Awaitable[None]]] = []
         """Called when it has been opened. One that raises leaves it closed."""
+        self.check: Callable[[Member], Awaitable[None]] = _is_any
+        """Raises `WrongStore` if another store is there now."""
         self.latency: float | None = None
         """Seconds that a claim takes, of late."""
         self._monotonic = clock.monotonic
@@ -48,6 +50,8 @@ class Member:
         """Why it did not answer."""
         self._away_until = 0.0
         self.is_open = False
+        self._is_unchecked = False
+        """Whether it has failed since it was checked."""
 
     def __repr__(self) -> str:
         return f"<{self.name} at {store_name(self.backend)}>"
@@ -84,6 +88,24 @@ class Member:
             self.is_open = True
             self._answered()
 
+    async def _check_again(self) -> None:
+        """It has not answered: when it is back, it may be another one. Then it counts as away."""
+        async with self._opening:
+            if not self._is_unchecked:
+                return
+            if self.is_away:
+                raise self.refusal()
+            try:
+                await self.check(self)
+            except StoreUnavailable as error:
+                self._failed(error)
+                raise
+            except WrongStore as error:
+                away = StoreUnavailable(str(error))
+                self._failed(away)
+                raise away from error
+            self._is_unchecked = False
+
     async def close(self) -> None:
         self.is_open = False
         await self.backend.close()
@@ -99,6 +121,8 @@ class Member:
             raise self.refusal()
         if not self.is_open:
             await self.open()
+        elif self._is_unchecked:
+            await self._check_again()
         try:
             answer = await getattr(self.backend, verb)(*args, **options)
         except StoreTooSlow as error:  # it answers, but not this
@@ -121,6 +145,7 @@ class Member:
         error.store = self.name
         self._why = message_of(error)
         self._failures += 1
+        self._is_unchecked = self.is_open
         self._away_until = self._monotonic() + AWAY.delay(min(self._failures, 10))
         self._outage.failed(error, "claim")
 
@@ -133,6 +158,10 @@ class Member:
     def outer(self, token: int) -> int:
         """A token of this store as it is known outside."""
         return token + (self.number << TOKEN_BITS)
+
+
+async def _is_any(member: Member) -> None:
+    """Any store will do."""
 
 
 def inner(token: int) -> int:

@@ -7,6 +7,7 @@ key wins in the whole fleet, and they go along when a store is promoted.
 | --- | --- | --- |
 | each store | `store` | the id of this family of stores, the name of the store, the name of home |
 | home | `member.0`, `member.1` ... | the names of all stores, in the order of their numbers |
+| home | `joined.NAME` | that a store was told its name: one that has forgotten it has lost its data |
 | home | `tenant.ACME` | the name of the store that has the tenant `ACME` |
 | home | `by` | that places are by root (`roots`), and of how many stores |
 
@@ -70,8 +71,11 @@ class StorePlaces:
         """By number."""
         self.home = self.members[0]
         self._family = ""
+        self._is_known = False
+        """Whether a store has said which one is home: home was told it before the others."""
         for member in self.members:
             member.on_open.append(self._check)
+            member.check = self._check
 
     def of_token(self, token: int) -> Member:
         """The store that gave a lease."""
@@ -107,6 +111,7 @@ class StorePlaces:
         said = {asking[task]: task.result() for task in await within_patience(asking)}
         records = {name: record for name in self.by_name if (record := said.get(name)) is not None}
         homes = {name: record[2] for name, record in records.items()}
+        self._is_known = bool(homes)
         for name, home in homes.items():
             if home not in self.by_name:
                 raise WrongStore(
@@ -137,6 +142,7 @@ class StorePlaces:
         """The store was opened: check that it is the one of its name."""
         if member is self.home:
             self._family = await self._join(member, self._family or uuid4().hex)
+            self._is_known = True
             self._compare_by(await member.backend.key_owner("by", tenant=TENANT))
             await self._number_all()
         else:
@@ -149,11 +155,26 @@ class StorePlaces:
             tenants = await self._tenants(member)
             for tenant in tenants:  # before it is told its name: a crash in between is made good then
                 await self.home.backend.claim_key(_key(tenant), member.name, FOR_EVER, tenant=TENANT)
+            await self._check_new(member)
             said = f"{family} {member.name} {self.home.name}"
             await member.backend.claim_key("store", said, FOR_EVER, tenant=TENANT)
             found = await self._record(member)
         self._compare(member, found, family)
+        if member is not self.home:
+            await self.home.backend.claim_key(_joined(member), family, FOR_EVER, tenant=TENANT)
         return family if found is None else found[0]
+
+    async def _check_new(self, member: Member) -> None:
+        """A store that knows nothing of the others must be new. One that has been among them has lost it."""
+        if member is self.home:
+            has_joined = self._is_known
+        else:
+            has_joined = await self.home.backend.key_owner(_joined(member), tenant=TENANT) is not None
+        if has_joined:
+            raise WrongStore(
+                f"the store {member.name!r} at {store_name(member.backend)} is empty, or is another one: "
+                f"{member.name!r} has joined these stores before. Correct its address, or restore its data"
+            )
 
     def _compare_by(self, found: str | None) -> None:
         if found is not None:
@@ -230,6 +251,11 @@ async def within_patience(
     for task in waiting:
         task.cancel()
     return done
+
+
+def _joined(member: Member) -> str:
+    """The key at home that says that a store was told its name."""
+    return f"joined.{member.name}"
 
 
 class TenantPlaces(StorePlaces):

@@ -72,9 +72,9 @@ def may_have_more(demand: Demand, leases: Sequence[Lease]) -> bool:
 class WorkerView:
     """What is known of the stores for one worker. By the numbers of the stores."""
 
-    def __init__(self, stores: int) -> None:
+    def __init__(self, stores: int, first: int) -> None:
         self.hot = set(range(stores))
-        self.next = 0
+        self.next = first
         """Where the next claim begins."""
         self.due: dict[int, float] = {}
         """When an item is due there, by the monotonic clock."""
@@ -110,6 +110,8 @@ class Views:
     def __init__(self, places: TenantPlaces) -> None:
         self._places = places
         self._views: dict[str, WorkerView] = {}
+        self._first = 0
+        """Where the first claim of the next worker begins: a manual lease has a worker of its own."""
         self._leased: dict[str, Member] = {}
         self.written: set[int] = set()
         """Stores in which this process wrote something since it has sent a wake-up."""
@@ -119,7 +121,8 @@ class Views:
     def of(self, worker: str) -> WorkerView:
         view = self._views.get(worker)
         if view is None:
-            view = self._views[worker] = WorkerView(len(self._places.members))
+            view = self._views[worker] = WorkerView(len(self._places.members), self._first)
+            self._first += 1
         return view
 
     def leased(self, token: int, tenant: str, member: Member) -> None:
