@@ -61,9 +61,9 @@ def sqlite_database(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def postgres_database(prepared_url: str) -> Iterator[str]:
+def postgres_database(warm_url: str) -> Iterator[str]:
     """The same on PostgreSQL, with the tables of treadle."""
-    with django_connection(prepared_url) as connection:
+    with django_connection(warm_url) as connection:
         with connection.schema_editor() as editor:
             editor.create_model(Order)
         yield connection.alias
