@@ -17,8 +17,9 @@ from tests.mutants.hunt import MUTANTS
 from tests.simulation.coverage import missing
 from tests.simulation.shrink import attempt, report, shrink
 from tests.simulation.simulation import Simulation
+from tests.support.tiers import seeds
 
-FEW = (*range(20), 20, 24, 25, 29, 42, 50, 74, 98, 109)
+FEW = (*seeds(20, first=10), 20, 24, 25, 29, 42, 50, 74, 98, 109)
 """The first seeds, and the first that find planted bugs which those do not (`make mutants`)."""
 BLOCK = 25
 BLOCKS = 5
