@@ -1189,6 +1189,11 @@ def missing_stores() -> Generator[set[str]]:
         _missing.reset(reset)
 
 
+def left_out() -> Collection[str]:
+    """The stores that reads in the block of `missing_stores` have left out so far."""
+    return _missing.get() or ()
+
+
 @contextmanager
 def all_stores() -> Generator[None]:
     """In this block, reads need all stores, also within `missing_stores`."""
@@ -1259,6 +1264,7 @@ __all__ = [
     "begins_at_once",
     "carries_results",
     "chosen_store",
+    "left_out",
     "missing_stores",
     "no_such_store",
     "note_missing",

@@ -3,6 +3,7 @@ one place.
 
 The kinds, the most urgent first:
 
+    store_away       one of several stores does not answer: what it has is not known
     killing          workers died, one after the other, while they ran an item
     no_worker        items wait that no live worker can run: none is alive, has the type or serves the queue;
                      or schedules, and no worker is alive
@@ -149,6 +150,7 @@ def find_problems(
     waits: Mapping[str, float] = NO_WAITS,
     able: Sequence[Count] | None = None,
     tenant: str | None = None,
+    away: Sequence[str] = (),
 ) -> Iterator[Problem]:
     """What is not healthy. What follows from another problem is not one of its own.
 
@@ -162,7 +164,11 @@ def find_problems(
     waits: for how long others have waited in a queue with a flood, in seconds.
     able: what `runnable` returns. None: it is not known.
     tenant: whose overview it is. None: of all.
+    away: the stores that did not answer.
     """
+    for name in away:
+        text = f"the store {plain(name)} does not answer: its items wait, and are not counted"
+        yield Problem("store_away", text, command("stores"), (name,))
     yield from _killing(items)
     if fleet.taking:
         yield from _unserved(overview, fleet)

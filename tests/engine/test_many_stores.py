@@ -22,8 +22,9 @@ from treadle.handler.context import Context
 from treadle.item import Filter, Heartbeat, HeartbeatReply
 from treadle.operate.operator import core_of
 from treadle.operate.tell import ProblemWatch
+from treadle.operate.webhook import EVERY
 from treadle.problems import ProblemChange
-from treadle.testing import WrappedBackend
+from treadle.testing import ManualClock, WrappedBackend
 
 T = TypeVar("T")
 
@@ -579,3 +580,42 @@ async def test_a_manual_lease_waits_for_a_store_that_is_slow() -> None:
         found = [await client.claim_one(types=[pulled]) for _ in range(2)]
         assert {each.tenant for each in found if each is not None} == {"eu", "us"}
         assert await client.claim_one(types=[pulled]) is None
+
+
+async def test_a_store_that_is_away_is_told_once_and_when_it_is_back() -> None:
+    """By whichever process looks. What it has is not over meanwhile."""
+    clock = ManualClock()
+    links = {name: Link(MemoryBackend(clock)) for name in ("eu", "us")}
+    told: list[tuple[str, str, tuple[str, ...]]] = []
+
+    @work(name="fails", retry=Retry(attempts=1))
+    async def fails() -> None:
+        raise OSError("no")
+
+    def tell(change: ProblemChange) -> None:
+        told.append((change.change, change.kind, change.refs))
+
+    def app_of() -> Treadle:
+        return Treadle(ManyStores(links, clock=clock), work=[fails], clock=clock)
+
+    async with app_of() as app:
+        await app.place("acme", "us")
+        await (await app.tenant("acme").enqueue(fails())).wait(5)
+    clients = [Client(ManyStores(links, clock=clock), clock=clock) for _ in range(3)]
+
+    async def look() -> None:
+        await clock.advance(EVERY + 1)
+        await asyncio.gather(*(client.watch_problems(tell, once=True) for client in clients))
+
+    await look()
+    assert told == [("appeared", "dead", ("fails",))]
+    links["us"].state = "down"
+    await look()
+    await look()
+    assert told[1:] == [("appeared", "store_away", ("us",))]
+    links["us"].state = "up"
+    await look()
+    await look()
+    assert told[2:] == [("ended", "store_away", ("us",))]
+    for client in clients:
+        await client.close()

@@ -48,6 +48,7 @@ OUTCOME_SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
 INDENT: Final = " " * 15
 CheckName = Literal["workers", "queues", "items", "schedules"]
 CHECK_OF: Final[dict[ProblemKind, CheckName]] = {
+    "store_away": "workers",
     "killing": "items",
     "no_worker": "workers",
     "silent": "workers",
@@ -231,6 +232,8 @@ def _of_problems(seen: StoreLook) -> Iterable[Finding]:
     """The problems of `treadle status`, by what they concern."""
     found: dict[CheckName, list[Finding]] = {check: [] for check in FINE}
     for problem in seen.problems:
+        if problem.kind == "store_away":  # each store has a check of its own
+            continue
         check = CHECK_OF[problem.kind]
         found[check].append(Finding(check, "problem", problem.text, problem.fix))
     if not seen.fleet.taking and not found["workers"]:

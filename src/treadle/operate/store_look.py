@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from treadle.backend import Backend
+from treadle.backend import Backend, left_out
 from treadle.bulk_action import BULK_TYPE, BulkState
 from treadle.define.dependency import BUILT_IN
 from treadle.engine.core import Core
@@ -152,6 +152,7 @@ async def look_at(
         waits={each.queue: await _others_waited(backend, tenant, aged, each) for each in floods},
         able=able,
         tenant=tenant,
+        away=sorted(left_out()),
     )
     return StoreLook(overview, fleet, tuple(found), schedules, unseen, tuple(requeues), several)
 

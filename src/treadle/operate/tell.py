@@ -19,6 +19,7 @@ from typing import Any, Final, Never, cast
 import msgspec
 from msgspec.structs import replace
 
+from treadle.backend import missing_stores
 from treadle.base.callables import is_async, raised_by_user
 from treadle.base.ids import slot_of_text
 from treadle.bulk_action import OPERATORS
@@ -106,8 +107,16 @@ class ProblemCompare:
     """Compares the problems that were told with those that there are now."""
 
     def __init__(
-        self, known: Sequence[KnownProblem], found: Iterable[Problem], now: float, tenant: str | None = None
+        self,
+        known: Sequence[KnownProblem],
+        found: Iterable[Problem],
+        now: float,
+        tenant: str | None = None,
+        *,
+        partial: bool = False,
     ) -> None:
+        """partial: a store did not answer. What was not found may be there: only stores are known to be
+        back."""
         self._whose = "" if tenant is None else tenant
         self.changes: list[tuple[str, KnownProblem]] = []
         """What has changed: `appeared`, `changed` or `ended`, and the problem."""
@@ -122,6 +131,9 @@ class ProblemCompare:
             self._add(problem, names, alike, now)
         for each in known:
             if not there.get(each.kind, set()).isdisjoint(each.names):
+                continue
+            if partial and each.kind != "store_away":
+                self.known.append(each)
                 continue
             gone_at = each.gone_at or now
             if each.kind in LINGERING and now - gone_at < LINGER:
@@ -237,13 +249,15 @@ class ProblemWatch:
         """Submit what has changed. False: another process has looked."""
         backend, monotonic = self._core.backend, self._core.settings.clock.monotonic
         began = monotonic()
-        look = await look_at(self._core, self._tenant, self._max_wait, quick=True)
+        with missing_stores() as missing:
+            look = await look_at(self._core, self._tenant, self._max_wait, quick=True)
         where = Filter(tenant=self._stored_in, workflow=self.name)
         newest = (await backend.list(where, limit=1)).items
         known = _decoder.decode(newest[0].input).known if newest else ()
         now = look.overview.now
         found = [each for each in look.problems if each.kind not in self._ignore]
-        items = tuple(self._messages(ProblemCompare(known, found, now, self._tenant), now))
+        compared = ProblemCompare(known, found, now, self._tenant, partial=bool(missing))
+        items = tuple(self._messages(compared, now))
         next_at = now + max(self._every, SHARE * (monotonic() - began))
         answer = await backend.fire(Fire(name=self.name, at=at, next_at=next_at, items=items))
         if isinstance(answer, Rejected):

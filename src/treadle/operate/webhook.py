@@ -40,6 +40,7 @@ _WORDS: Final = {"appeared": "New problem", "changed": "Problem changed", "ended
 
 
 ProblemKind = Literal[
+    "store_away",
     "killing",
     "no_worker",
     "silent",
@@ -58,6 +59,7 @@ ProblemKind = Literal[
 PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
 
 _WAS: Final[Mapping[ProblemKind | str, str]] = {
+    "store_away": "a store that did not answer",
     "killing": "items that ended workers",
     "no_worker": "items without a worker",
     "silent": "workers that were silent",
