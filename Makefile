@@ -162,7 +162,7 @@ redis-failures: $(READY)  ## every call that a script makes fails once, in rando
 	TREADLE_REDIS_FAILURES=$(or $(SEEDS),20) $(BIN)/pytest --tier all --jobs $(JOBS) -q --timeout 1800 tests/backends/test_redis_failures.py tests/backends/test_redis_random.py
 
 cold: $(READY)  ## what `make test` has of PostgreSQL in sessions that were used before, each in new ones
-	TREADLE_TEST_PG_COLD=1 $(BIN)/pytest --tier all --jobs $(JOBS) -q tests/backends/test_postgres.py tests/engine -k "Postgres or postgres"
+	TREADLE_TEST_PG_COLD=1 $(BIN)/pytest --tier all --jobs $(JOBS) -q tests/backends/test_postgres*.py tests/backends/test_sqlalchemy.py tests/contrib/django tests/scenarios tests/engine -k "Postgres or postgres"
 
 redis-durability: $(READY)  ## kill Valkey below a load, and fail over to a replica that is behind; count what was lost: KILLS=8
 	$(BIN)/python -m tests.chaos.redis_durability --kills $(or $(KILLS),8)
