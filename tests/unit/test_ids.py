@@ -1,11 +1,20 @@
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from treadle.base.ids import check_id, check_name, generate_id, id_generator, set_id_generator
+from treadle.base.ids import (
+    SLOTS,
+    check_id,
+    check_name,
+    generate_id,
+    id_generator,
+    set_id_generator,
+    slot_of_text,
+)
 from treadle.errors import InputError
 from treadle.testing import ManualClock
 
@@ -141,3 +150,11 @@ def test_invisible_characters_are_refused_in_names(each: str) -> None:
 @pytest.mark.parametrize("name", ["größe", "日本", "a b", "a\u00a0b", "😀", "עברית", "\ue000"])
 def test_letters_of_every_script_are_accepted_in_names(name: str) -> None:
     assert check_name(name, field="queue") == name
+
+
+@pytest.mark.parametrize("stores", [2, 3, 16])
+def test_names_that_count_are_spread_over_stores(stores: int) -> None:
+    for prefix in ("customer-", "order", "7/", ""):
+        found = Counter(slot_of_text("default", f"{prefix}{n}") * stores // SLOTS for n in range(20 * stores))
+        assert len(found) == stores
+        assert max(found.values()) <= 2 * 20, found
