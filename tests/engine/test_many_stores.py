@@ -576,7 +576,7 @@ async def test_a_manual_lease_waits_for_a_store_that_is_slow() -> None:
         found = [await client.claim_one(types=[pulled]) for _ in range(2)]
         assert {each.tenant for each in found if each is not None} == {"eu", "us"}
         for link in links.values():
-            link.delay = 0.3
+            link.delay = 0.03
         found = [await client.claim_one(types=[pulled]) for _ in range(2)]
         assert {each.tenant for each in found if each is not None} == {"eu", "us"}
         assert await client.claim_one(types=[pulled]) is None
