@@ -65,7 +65,7 @@ def connect(
         case "postgresql" | "postgres":
             return _postgres(url, prefix, notify)
         case name if name.partition("+")[0] in _REDIS:
-            return _redis(url, prefix, notify)
+            return _redis(url, prefix, notify, clock)
         case _:
             plain = scheme.partition("+")[0]
             hint = (
@@ -229,11 +229,17 @@ def _shown(notify: object) -> object:
     return masked(notify) if isinstance(notify, str) else notify
 
 
-def _redis(url: str, prefix: str, notify: Any) -> Backend:
+def _redis(url: str, prefix: str, notify: Any, clock: Clock) -> Backend:
     try:
         from treadle.backends.redis import RedisBackend
     except ModuleNotFoundError as error:
         raise InputError(
             "Redis needs its driver: pip install 'treadle[redis]'", parameters=("backend",)
         ) from error
-    return RedisBackend(url, prefix=prefix, notify=bool(notify))
+    found = RedisBackend(url, prefix=prefix, notify=bool(notify))
+    partitions = found.partitions()
+    if len(partitions) == 1:
+        return found
+    from treadle.backends.many import ManyStores
+
+    return ManyStores({f"p{n}": each for n, each in enumerate(partitions)}, by="root", clock=clock)

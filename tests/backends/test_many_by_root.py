@@ -224,7 +224,7 @@ def _name_of(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _as_over_one_store(request: pytest.FixtureRequest) -> None:
+def as_by_root(request: pytest.FixtureRequest) -> None:
     rule = DIFFERENT.get(_name_of(request))
     if rule is not None:
         pytest.skip(f"by root {rule}")

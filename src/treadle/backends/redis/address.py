@@ -32,8 +32,20 @@ SCHEMES: Final = frozenset(
 PORT: Final = 6379
 SENTINEL_PORT: Final = 26379
 PATIENCE: Final = 30.0
+MOST_PARTITIONS: Final = 256
+"""Partitions of one app: operators ask them all."""
 OPTIONS: Final = (
-    *("ca", "db", "patience", "prefix", "replicas", "sentinel_password", "sentinel_user", "verify"),
+    *(
+        "ca",
+        "db",
+        "partitions",
+        "patience",
+        "prefix",
+        "replicas",
+        "sentinel_password",
+        "sentinel_user",
+        "verify",
+    ),
 )
 """What a URL can set after `?`."""
 
@@ -78,6 +90,7 @@ class RedisAddress:
     replicas: how many replicas have to acknowledge a write before it is answered.
     patience: seconds after which a call without an answer closes its connection.
     prefix: the namespace, if the URL names one.
+    partitions: into how many namespaces the work of the app is divided, on a cluster. 0: it has one.
     """
 
     url: Address
@@ -91,6 +104,7 @@ class RedisAddress:
     replicas: int = 0
     patience: float = PATIENCE
     prefix: str = ""
+    partitions: int = 0
 
     def __repr__(self) -> str:
         return f"RedisAddress({self.url!r})"
@@ -143,6 +157,7 @@ class _Parser:
             replicas=self._whole("replicas", options.get("replicas", ""), 0),
             patience=self._patience(),
             prefix=options.get("prefix", ""),
+            partitions=self._partitions(),
         )
 
     def _split_login(self, rest: str) -> tuple[str, Login]:
@@ -205,6 +220,14 @@ class _Parser:
         if "ca" in self._options or "verify" in self._options:
             self._refuse("ca= and verify= need TLS: begin it with rediss://")
         return None
+
+    def _partitions(self) -> int:
+        partitions = self._whole("partitions", self._options.get("partitions", ""), 0)
+        if "partitions" in self._options and self._kind != "cluster":
+            self._refuse("partitions= needs a cluster: begin it with redis+cluster://")
+        if "partitions" in self._options and not 1 < partitions <= MOST_PARTITIONS:
+            self._refuse(f"partitions= is a number from 2 to {MOST_PARTITIONS}")
+        return partitions
 
     def _patience(self) -> float:
         text = self._options.get("patience", "")

@@ -23,6 +23,7 @@ from .lists import RedisLists
 from .moving import MovingNamespace, RedisMoves, check_unmarked, explained, wait_until_thawed
 from .operate import RedisOperate, RedisRequeue, RedisUpdates
 from .orders import RedisOrders
+from .partitions import partition_prefixes
 from .records import RedisRecords
 from .schedules import RedisSchedules
 from .schema import check_rights, check_schema
@@ -60,6 +61,7 @@ class RedisBackend(
     - `apply_schema`: make the store when opening. False: it must be there, and is only read.
     - `notify`: wake other processes by PUBLISH. Without it everything works, a poll later.
     - `connect_timeout`: seconds that connecting may take.
+    - `is_partition`: `prefix` holds, whatever the URL names.
     - `test_clock`: the key `{prefix}:shift` moves the clock. For tests only.
     """
 
@@ -73,17 +75,23 @@ class RedisBackend(
         apply_schema: bool = True,
         notify: bool = True,
         connect_timeout: float = 3.0,
+        is_partition: bool = False,
         test_clock: bool = False,
     ) -> None:
         self._redis_address = address = parse_address(url)
         if not 0 < connect_timeout < float("inf"):
             raise InputError.of("connect_timeout", connect_timeout, "must be a number of seconds above 0")
-        prefix = check_prefix(address.prefix or prefix)
+        prefix = check_prefix(prefix if is_partition else address.prefix or prefix)
         connector = RedisConnector(address, prefix, timeout=connect_timeout)
         super().__init__(RedisLink(connector, prefix, replicas=address.replicas, test_clock=test_clock))
         self._link.unfold = UNFOLD_STAGE
         self._new_heartbeat_connection = partial(
-            RedisBackend, prefix=prefix, notify=False, connect_timeout=connect_timeout, test_clock=test_clock
+            RedisBackend,
+            prefix=prefix,
+            notify=False,
+            connect_timeout=connect_timeout,
+            is_partition=is_partition,
+            test_clock=test_clock,
         )
         self.apply_schema = apply_schema
         self._test_clock = test_clock
@@ -115,6 +123,28 @@ class RedisBackend(
         )
         self._health = RedisHealth(self._link, address.replicas, damage.missing_keys)
         self._was_opened = False
+
+    def partitions(self) -> Sequence[RedisBackend]:
+        """A backend for each partition that the URL asks for. One: this one, if it asks for none."""
+        address, prefix = self._redis_address, self._link.prefix
+        if not address.partitions:
+            return [self]
+        return [
+            RedisBackend(
+                address.url.url,
+                prefix=each,
+                apply_schema=self.apply_schema,
+                notify=self._notify,
+                is_partition=True,
+                test_clock=self._test_clock,
+            )
+            for each in partition_prefixes(prefix, address.partitions)
+        ]
+
+    @property
+    def prefix(self) -> str:
+        """The namespace."""
+        return self._link.prefix
 
     @property
     def address(self) -> str:
