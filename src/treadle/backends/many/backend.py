@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Final
 
 from treadle.backend import (
     CAPABILITIES,
@@ -41,6 +42,9 @@ from .view import Views, WorkerView
 from .wakeups import ManyWakeups
 from .workers import ManyHeartbeat, ManyWorkers
 
+IDLE_LEASES: Final = 4
+"""Length of the lease of an idle worker, in usual leases, if there are few stores."""
+
 
 class ManyStores:
     """stores: by name. The first is home, unless the stores know another one of them as home.
@@ -48,7 +52,7 @@ class ManyStores:
     by: what is whole in one store: each tenant, or each root with all that follows from it.
     clock: for pauses and patience, not for what is due.
     idle_leases: how many times as long the lease of a worker is in a store where it holds nothing. Heartbeats
-        are as seldom there.
+        are as seldom there. None: the more stores there are, the longer.
     slot: of an id, by root. Another one for tests of stores alone, whose ids are names.
     """
 
@@ -58,11 +62,12 @@ class ManyStores:
         *,
         by: By = "tenant",
         clock: Clock | None = None,
-        idle_leases: int = 4,
+        idle_leases: int | None = None,
         slot: Callable[[str], int] = slot_of,
     ) -> None:
         check_names(list(stores))
         clock = clock or SystemClock()
+        idle_leases = max(IDLE_LEASES, len(stores)) if idle_leases is None else idle_leases
         backends = list(stores.values())
         self.capabilities = (CAPABILITIES | {"transactions"}).intersection(
             *(backend.capabilities for backend in backends)

@@ -130,8 +130,7 @@ class ManyClaims:
                 continue
             positions[member.number] = answer.fairness
             left.update(dict.fromkeys(answer.left))
-            for lease in answer.leases:
-                self._take(room, member, lease, leases)
+            self._take(room, member, answer.leases, leases)
             if answer.leases and member.number in view.long:
                 self._beat_again(view, member)
         if errors and not leases and (not asked or demand.thorough):
@@ -177,8 +176,11 @@ class ManyClaims:
         if demand.thorough or len(self._places.members) == 1:
             return await call
         task = asyncio.ensure_future(call)
+        patience, asked = self._patience(), self._monotonic()
         try:
-            done, _ = await asyncio.wait({task}, timeout=self._patience())
+            done, _ = await asyncio.wait({task}, timeout=patience)
+            if not done and self._monotonic() - asked > 2 * patience:  # this process was slow, not the store
+                done, _ = await asyncio.wait({task}, timeout=patience)
         except asyncio.CancelledError:
             view.unsure.add(member.number)
             task.cancel()
@@ -246,19 +248,25 @@ class ManyClaims:
         self._wake(Wake(ready=True))
 
     def _deliver_late(self, view: WorkerView, room: Room) -> list[Lease]:
-        late, view.late = view.late, []
+        late: dict[Member, list[Lease]] = {}
+        for member, lease in view.late:
+            late.setdefault(member, []).append(lease)
+        view.late = []
         leases: list[Lease] = []
-        for member, lease in late:
-            self._take(room, member, lease, leases)
+        for member, found in late.items():
+            self._take(room, member, found, leases)
         return leases
 
-    def _take(self, room: Room, member: Member, lease: Lease, leases: list[Lease]) -> None:
-        """Hand a lease out, or give it back if it came late and its room is taken."""
-        if room.takes(lease):
-            leases.append(self.taken(lease, member))
-        else:
-            back = Settlement(lease=lease, kind="release")
-            self._background.start(member.call("settle", [back]))
+    def _take(self, room: Room, member: Member, found: Sequence[Lease], leases: list[Lease]) -> None:
+        """Hand leases out, and give those back that came late and whose room is taken."""
+        back: list[Settlement] = []
+        for lease in found:
+            if room.takes(lease):
+                leases.append(self.taken(lease, member))
+            else:
+                back.append(Settlement(lease=lease, kind="release"))
+        if back:
+            self._background.start(member.call("settle", back))
 
     # -- leases ----------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from .limits import RedisLimits
 from .link import RedisLink
 from .lists import RedisLists
 from .moving import MovingNamespace, RedisMoves, check_unmarked, explained, wait_until_thawed
+from .nodes import ClusterNodes
 from .operate import RedisOperate, RedisRequeue, RedisUpdates
 from .orders import RedisOrders
 from .partitions import partition_prefixes
@@ -61,7 +62,7 @@ class RedisBackend(
     - `apply_schema`: make the store when opening. False: it must be there, and is only read.
     - `notify`: wake other processes by PUBLISH. Without it everything works, a poll later.
     - `connect_timeout`: seconds that connecting may take.
-    - `is_partition`: `prefix` holds, whatever the URL names.
+    - `nodes`: of a partition, whose `prefix` holds whatever the URL names: the connections that all share.
     - `test_clock`: the key `{prefix}:shift` moves the clock. For tests only.
     """
 
@@ -75,14 +76,14 @@ class RedisBackend(
         apply_schema: bool = True,
         notify: bool = True,
         connect_timeout: float = 3.0,
-        is_partition: bool = False,
+        nodes: ClusterNodes | None = None,
         test_clock: bool = False,
     ) -> None:
         self._redis_address = address = parse_address(url)
         if not 0 < connect_timeout < float("inf"):
             raise InputError.of("connect_timeout", connect_timeout, "must be a number of seconds above 0")
-        prefix = check_prefix(prefix if is_partition else address.prefix or prefix)
-        connector = RedisConnector(address, prefix, timeout=connect_timeout)
+        prefix = check_prefix(prefix if nodes is not None else address.prefix or prefix)
+        connector = RedisConnector(address, prefix, timeout=connect_timeout, nodes=nodes)
         super().__init__(RedisLink(connector, prefix, replicas=address.replicas, test_clock=test_clock))
         self._link.unfold = UNFOLD_STAGE
         self._new_heartbeat_connection = partial(
@@ -90,7 +91,7 @@ class RedisBackend(
             prefix=prefix,
             notify=False,
             connect_timeout=connect_timeout,
-            is_partition=is_partition,
+            nodes=nodes,
             test_clock=test_clock,
         )
         self.apply_schema = apply_schema
@@ -103,7 +104,7 @@ class RedisBackend(
         # Channels are shared by all numbered databases of a server.
         channel = self._link.key(f"wake:{address.db}" if address.db else "wake")
         self._publisher = redis_publisher(partial(self._link.publish, channel))
-        self._listener = RedisListener(connector.connect, channel, sharded=connector.is_cluster)
+        self._listener = RedisListener(connector.listen, channel, sharded=connector.is_cluster)
         damage = RedisDamage(self._link)
         self._link.why_failed = partial(self._why_failed, damage)
         self._moving = MovingNamespace(
@@ -129,13 +130,14 @@ class RedisBackend(
         address, prefix = self._redis_address, self._link.prefix
         if not address.partitions:
             return [self]
+        nodes = ClusterNodes()
         return [
             RedisBackend(
                 address.url.url,
                 prefix=each,
                 apply_schema=self.apply_schema,
                 notify=self._notify,
-                is_partition=True,
+                nodes=nodes,
                 test_clock=self._test_clock,
             )
             for each in partition_prefixes(prefix, address.partitions)

@@ -22,6 +22,7 @@ from .errors import LOST
 
 Part: TypeAlias = bytes | str | int | float
 """A part of a command."""
+OnPush: TypeAlias = Callable[[list[Any]], None]
 pack: Final[Callable[[tuple[Part, ...]], bytes]] = cast("Any", hiredis).pack_command
 """A command as bytes for the server."""
 
@@ -38,9 +39,11 @@ class RedisConnection(asyncio.Protocol):
     on_push: called with each message of a subscription. None: there are no subscriptions.
     """
 
-    def __init__(self, patience: float, on_push: Callable[[list[Any]], None] | None = None) -> None:
+    def __init__(self, patience: float, on_push: OnPush | None = None) -> None:
         self.mark = LoopMark()
         self.lost = asyncio.Event()
+        self.on_lost: Callable[[], None] | None = None
+        """Called when it is lost."""
         self._loop = self.mark.loop
         self._patience = patience
         self._on_push = on_push
@@ -157,6 +160,8 @@ class RedisConnection(asyncio.Protocol):
                 error.__cause__ = exc
                 future.set_exception(error)
         self.lost.set()
+        if self.on_lost is not None:
+            self.on_lost()
 
     def _pushed(self, answer: Any) -> bool:
         if not isinstance(answer, list) or not answer or answer[0] not in _PUSHES:

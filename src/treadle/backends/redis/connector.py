@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final
 from weakref import WeakKeyDictionary
 
 import hiredis
@@ -15,8 +14,9 @@ import hiredis
 from treadle.errors import BackendError, InputError, StoreUnavailable
 
 from .address import Endpoint, Login, RedisAddress, Tls
-from .connection import RedisConnection
+from .connection import OnPush, RedisConnection
 from .errors import ELSEWHERE, NotConnected, code_of, is_refused_client, translated, unreachable
+from .nodes import ClusterNodes, Listener
 from .topology import RedisTopology, check_primary
 
 OLDEST: Final = (7, 0)
@@ -30,17 +30,19 @@ _OTHER_CAUSES: Final = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVeri
 _CLOSED: Final = ": if it takes no more connections, raise maxclients"
 """Hint for a server that closed the connection before it was used."""
 
-OnPush: TypeAlias = Callable[[list[Any]], None]
-
 
 class RedisConnector:
     """Opens connections to the server that has the keys `{prefix}:...`.
 
     timeout: seconds that connecting may take.
+    nodes: the connections that the partitions of an app share. None: it has none.
     """
 
-    def __init__(self, address: RedisAddress, prefix: str, *, timeout: float) -> None:
+    def __init__(
+        self, address: RedisAddress, prefix: str, *, timeout: float, nodes: ClusterNodes | None = None
+    ) -> None:
         self.address = address
+        self._nodes = nodes
         self._timeout = timeout
         self._context = None if address.tls is None else _context(address.tls)
         self._topology = RedisTopology(address, prefix, self._ask)
@@ -70,9 +72,26 @@ class RedisConnector:
         if self.is_cluster:
             self._topology.learn(str(error))
 
-    async def connect(self, on_push: OnPush | None = None) -> RedisConnection:
-        """Open a connection. `StoreUnavailable` if that is not possible at the moment."""
+    async def connect(self, kind: str = "work") -> RedisConnection:
+        """Open a connection, or share one of this kind. `StoreUnavailable` if that is not possible at the
+        moment."""
         endpoint = await self._topology.find()
+        if self._nodes is not None:
+            return await self._nodes.connect(endpoint, kind, partial(self._connect, endpoint))
+        return await self._connect(endpoint)
+
+    async def listen(self, on_push: OnPush) -> RedisConnection | Listener:
+        """The same, for what the server sends on its own."""
+        endpoint = await self._topology.find()
+        if self._nodes is not None:
+            return await self._nodes.listen(endpoint, partial(self._connect, endpoint), on_push)
+        return await self._connect(endpoint, on_push)
+
+    def leave(self, connection: RedisConnection) -> bool:
+        """Whether it is to be closed: no other partition uses it."""
+        return self._nodes is None or self._nodes.leave(connection)
+
+    async def _connect(self, endpoint: Endpoint, on_push: OnPush | None = None) -> RedisConnection:
         connection = await self._open(endpoint, self.address.login, self._timeout, on_push)
         if self.has_sentinels:
             self._opened[connection] = endpoint

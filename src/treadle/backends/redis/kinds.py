@@ -48,7 +48,7 @@ class KindCounts:
         """By queue, then by tenant and lane: the kinds that may have ready items, each with the place of the
         name of this count."""
 
-    def read(self, counts: list[bytes], kinds: list[bytes]) -> None:
+    def read(self, counts: list[bytes], kinds: list[bytes]) -> KindCounts:
         """Take the hashes `counts` and `kinds`, as the server answers them. Counts of kinds that do not exist
         are left out."""
         names, numbers = counts[::2], counts[1::2]
@@ -59,6 +59,7 @@ class KindCounts:
         for at in changed:
             self._sums[self._places[at]] += int(numbers[at]) - int(self._numbers[at])
         self._numbers = numbers
+        return self
 
     def _has_rows(self, kinds: list[bytes]) -> bool:
         """Remember these kinds. Returns whether there is no new one, nor one with other names."""

@@ -258,10 +258,20 @@ class RedisLink:
         """The error to raise. If the keys have moved, the next call looks for their server."""
         if code_of(error) in MOVED:
             self._connector.learn(error)
-            connection.abort(f"the keys have moved ({code_of(error)}): the call may or may not have happened")
+            self._leave(
+                connection, f"the keys have moved ({code_of(error)}): the call may or may not have happened"
+            )
         return translated(error, looks_up=self._connector.looks_up)
 
     # -- connections -----------------------------------------------------------------------------------
+
+    def _leave(self, connection: RedisConnection, reason: str) -> None:
+        """Use a connection no longer: other partitions may."""
+        mine = [name for name, each in self._connections.items() if each is connection]
+        for name in mine:
+            del self._connections[name]
+        if mine and self._connector.leave(connection):
+            connection.abort(reason)
 
     async def _connected(self, on: str) -> RedisConnection:
         """The connection for these calls. Callers that need it at once share one try to connect."""
@@ -292,7 +302,7 @@ class RedisLink:
         tries = Tries()
         while True:
             try:
-                connection = self._connections[name] = await self._connector.connect()
+                connection = self._connections[name] = await self._connector.connect(name)
                 self.reconnected += 1
                 return connection
             except NotConnected:
@@ -311,7 +321,7 @@ class RedisLink:
         self.mark = LoopMark()
         _links.add(self)
         try:
-            connection = self._connections["work"] = await self._connector.connect()
+            connection = self._connections["work"] = await self._connector.connect("work")
         except BaseException:
             await self.stop()
             raise
@@ -330,7 +340,8 @@ class RedisLink:
         for task in connecting.values():
             task.cancel()
         await asyncio.gather(*connecting.values(), return_exceptions=True)
-        await asyncio.gather(*(connection.close() for connection in connections.values()))
+        left = [connection for connection in connections.values() if self._connector.leave(connection)]
+        await asyncio.gather(*(connection.close() for connection in left))
 
     def abandon(self) -> None:
         """Leave behind what belongs to an event loop that is gone."""
@@ -340,7 +351,8 @@ class RedisLink:
         if self._switches is not None:
             self._switches.abandon()
         for connection in self._connections.values():
-            connection.abandon()
+            if self._connector.leave(connection):
+                connection.abandon()
         self.mark, self._connections, self._connecting = None, {}, {}
 
 

@@ -92,8 +92,7 @@ class RedisRead(RedisVerbs):
         counts, kinds = await asyncio.gather(
             *(self._link.command(b"HGETALL", key, on="read") for key in keys)
         )
-        self._kind_counts.read(counts, kinds)
-        return self._kind_counts
+        return self._kind_counts.read(counts, kinds)
 
 
 def portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:

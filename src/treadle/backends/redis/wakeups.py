@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import hiredis
 
@@ -21,9 +21,10 @@ from treadle.item import Wake
 from treadle.store.listening import Listening, WakeListener
 from treadle.store.wakeups import EVERYTHING, WakePublisher, decode_wake, encode_wake
 
-from .connection import RedisConnection
-from .connector import OnPush, RedisConnector
+from .connection import OnPush, RedisConnection
+from .connector import RedisConnector
 from .errors import brief
+from .nodes import Listener
 
 MOST_BYTES: Final = 32_000
 """Length from which a wake-up is replaced by one that says that everything may have changed."""
@@ -51,12 +52,13 @@ def redis_publisher(send: Callable[[bytes], Awaitable[None]]) -> WakePublisher:
     )
 
 
+Connect: TypeAlias = Callable[[OnPush], Awaitable[RedisConnection | Listener]]
+
+
 class RedisListener(WakeListener):
     """Delivers the wake-ups of a channel to the subscribers. `sharded`: it is a channel of a cluster."""
 
-    def __init__(
-        self, connect: Callable[[OnPush], Awaitable[RedisConnection]], channel: bytes, *, sharded: bool
-    ) -> None:
+    def __init__(self, connect: Connect, channel: bytes, *, sharded: bool) -> None:
         command = b"SSUBSCRIBE" if sharded else b"SUBSCRIBE"
         super().__init__(subscription(connect, [(command, channel)], self._on_push, self._began))
         self.deliver = self._receivers.deliver
@@ -85,7 +87,9 @@ replicas follow it. The others send the first only."""
 class SubscribedConnection:
     """A connection that subscribes with these commands."""
 
-    def __init__(self, connection: RedisConnection, commands: Sequence[tuple[bytes, bytes]]) -> None:
+    def __init__(
+        self, connection: RedisConnection | Listener, commands: Sequence[tuple[bytes, bytes]]
+    ) -> None:
         self._connection = connection
         self._commands = commands
         self.close = connection.close
@@ -107,7 +111,7 @@ class SubscribedConnection:
 
 
 def subscription(
-    connect: Callable[[OnPush], Awaitable[RedisConnection]],
+    connect: Connect,
     commands: Sequence[tuple[bytes, bytes]],
     on_push: OnPush,
     on_begin: Callable[[bool], Awaitable[None]],

@@ -107,12 +107,12 @@ class RedisWatch(RedisRead):
         self, *, tenant: str | None = None, quick: bool = False, brief: bool = False
     ) -> Overview:
         answer = await self._link.run(_OVERVIEW, on="read")
-        now, unknown, rows, began, doomed = answer
+        now, unknown, rows, began, doomed, counts, kinds = answer
         at, workers = read_double(now), _by_id(rows)
         lost = {
             type.decode(): read_double(since) for type, since in zip(unknown[::2], unknown[1::2], strict=True)
         }
-        counted = await self._counted()
+        counted = await self._counted() if counts is None else self._kind_counts.read(counts, kinds)
         found = counted.sums(tenant, without=NOT_COUNTED)
         ready = {key: count for key, count in found.items() if key[3] == "ready"}
         queues = dict.fromkeys(queue for _, queue, _, _ in ready)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from treadle.backend import Inspected
+from treadle.backend import Inspected, placed
 from treadle.base.wording import duration, one_line, plural
 from treadle.bulk_action import BULK_TYPE
 from treadle.engine.core import Core
@@ -20,11 +20,16 @@ INTERVAL = 30.0
 BUSY_INTERVAL = 1.0
 """The pause after at least a portion was removed."""
 PORTION = 1000
+FREQUENT = 2
+"""Stores up to which the interval holds. With more it is as much longer: each call goes to all of them."""
 
 
 class Pruner:
     def __init__(self, core: Core) -> None:
         self._backend = core.backend
+        several = placed(core.backend)
+        stores = 1 if several is None else len(several.backends)
+        self._interval = INTERVAL * max(1.0, stores / FREQUENT)
         self._clock = core.settings.clock
         self._hooks = core.hooks
         self.unserved = UnservedTypes(core)
@@ -34,9 +39,9 @@ class Pruner:
         inspected = self._clock.monotonic()
         busy = False
         while True:
-            await self._clock.sleep(min(BUSY_INTERVAL, INTERVAL) if busy else INTERVAL)
+            await self._clock.sleep(min(BUSY_INTERVAL, self._interval) if busy else self._interval)
             busy = await self._try(self._prune, "could not prune; will retry")
-            if self._clock.monotonic() - inspected >= INTERVAL:
+            if self._clock.monotonic() - inspected >= self._interval:
                 inspected = self._clock.monotonic()
                 await self._try(self.inspect, "could not ask the store for its problems; will retry")
                 await self._try(self.unserved.run_once, "could not ask for types that no worker has")
