@@ -38,6 +38,7 @@ def connect(
                                        sqlite+aiosqlite:/// (treadle has its own driver)
     redis://host:6379                  a Redis or Valkey server; rediss:// with TLS, redis+unix:///path,
                                        redis+sentinel://host,host/service, redis+cluster://host,host
+                                       a whole cluster: redis+cluster://host,host?partitions=16
 
     notify: True for wake-ups by the store itself. On PostgreSQL also a URL (redis://, nats://) or a `PubSub`
     that carries them. False or None: a server sends none.
@@ -79,16 +80,15 @@ def connect(
 def _several(stores: Stores, prefix: str, notify: Any, clock: Clock, by: By) -> Backend:
     from treadle.backends.many import ManyStores  # few programs need it
 
-    if any(isinstance(each, ManyStores) for each in stores.values()):
-        raise InputError("a store cannot be several stores itself", parameters=("backend",))
-    return ManyStores(
-        {
-            name: connect(each, prefix=prefix, notify=notify, clock=clock) if isinstance(each, str) else each
-            for name, each in stores.items()
-        },
-        by=by,
-        clock=clock,
-    )
+    backends = {
+        name: connect(each, prefix=prefix, notify=notify, clock=clock) if isinstance(each, str) else each
+        for name, each in stores.items()
+    }
+    if any(isinstance(each, ManyStores) for each in backends.values()):
+        raise InputError(
+            "a store cannot be several stores itself: leave partitions= out", parameters=("backend",)
+        )
+    return ManyStores(backends, by=by, clock=clock)
 
 
 def _without_driver(url: str) -> str:
@@ -238,8 +238,8 @@ def _redis(url: str, prefix: str, notify: Any, clock: Clock) -> Backend:
         ) from error
     found = RedisBackend(url, prefix=prefix, notify=bool(notify))
     partitions = found.partitions()
-    if len(partitions) == 1:
+    if not partitions:
         return found
     from treadle.backends.many import ManyStores
 
-    return ManyStores({f"p{n}": each for n, each in enumerate(partitions)}, by="root", clock=clock)
+    return ManyStores(partitions, by="root", clock=clock)

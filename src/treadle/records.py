@@ -273,6 +273,11 @@ class AttemptLog(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[LogLine, ...] = ()
 
 
+STORES_TENANT: Final = "treadle.stores"
+"""The tenant whose claimed keys say which of several stores this is, and where things are. The key `store` of
+each store says, with spaces between: the id of the family, the name of the store, the name of home."""
+
+
 class StoreState(msgspec.Struct, frozen=True, kw_only=True):
     """How one of several stores stands."""
 

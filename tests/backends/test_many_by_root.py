@@ -125,6 +125,17 @@ _LANES = "what is in one strict lane has to be in one place"
 _SCHEDULES = "what a schedule submits is in the place of its name, with its keys"
 
 TOGETHER = {
+    "test_a_child_changes_the_earlier_item": _KEYS,
+    "test_a_child_takes_over_the_key_of_an_ended_item": _KEYS,
+    "test_a_child_with_a_key_that_is_taken_refuses_the_settlement": _KEYS,
+    "test_a_child_with_a_known_key_is_not_stored": _KEYS,
+    "test_a_closing_item_waits_for_an_earlier_item_with_the_key": _KEYS,
+    "test_a_dependency_on_a_keyed_child_means_the_existing_item": _KEYS,
+    "test_a_nested_group_without_members_has_ended_at_once": _KEYS,
+    "test_an_existing_item_is_not_a_descendant": _KEYS,
+    "test_children_of_other_settlements_wait_for_the_id_as_written": _KEYS,
+    "test_keyed_children_that_are_new_join_the_nested_group": _KEYS,
+    "test_other_submissions_wait_for_the_id_as_written": _KEYS,
     "test_a_key_that_answers_means_the_group_of_the_earlier_item": _KEYS,
     "test_an_ended_child_holds_its_key_while_its_group_is_open": _KEYS,
     "test_a_lane_stays_held_when_a_lease_has_not_begun": _LANES,

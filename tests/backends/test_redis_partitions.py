@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
@@ -12,14 +15,18 @@ import pytest
 
 from tests.backends.test_many import StoresSubject
 from tests.backends.test_many_by_root import RootsSubject, as_by_root, is_together
-from tests.support.valkey_cluster import SLOTS, ValkeyCluster
+from tests.backends.test_redis_topology import until_answered
+from tests.support.valkey import ValkeyServer
+from tests.support.valkey_cluster import SLOTS, ValkeyCluster, wait_until
 from treadle import Treadle, work
 from treadle.backend import Backend
 from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.partitions import partition_prefixes
 from treadle.backends.redis.topology import slot_of
 from treadle.base.timing import Clock
-from treadle.errors import InputError, WrongStore
+from treadle.errors import InputError, PlacementError, WrongStore
+from treadle.handler.context import Context
+from treadle.handler.result import Result
 from treadle.testing import BackendContract, WorkerContract
 
 __all__ = ["as_by_root", "is_together"]
@@ -42,12 +49,29 @@ def test_neighbours_are_on_different_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["redis://one?partitions=4", "redis+cluster://one?partitions=1", "redis+cluster://one?partitions=257"],
+    ("url", "problem"),
+    [
+        ("redis://one?partitions=4", r"needs a cluster: begin it with redis\+cluster://"),
+        ("redis+sentinel://one/a?partitions=4", r"needs a cluster: begin it with redis\+cluster://"),
+        ("redis+cluster://one?partitions=1", "is a number from 2 to 256"),
+        ("redis+cluster://one?partitions=257", "is a number from 2 to 256"),
+        ("redis+cluster://one?partitions=", "is a number from 2 to 256"),
+        ("redis+cluster://one?partitions=four", "partitions is a whole number"),
+    ],
 )
-def test_partitions_need_a_cluster_and_a_number(url: str) -> None:
-    with pytest.raises(InputError, match="partitions="):
-        RedisBackend(url)
+def test_partitions_need_a_cluster_and_a_number(url: str, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        Treadle(url)
+
+
+def test_a_cluster_with_partitions_is_no_store_among_others() -> None:
+    with pytest.raises(InputError, match="leave partitions= out"):
+        Treadle({"a": "redis+cluster://one?partitions=4", "b": "memory://"}, by="root")
+
+
+async def test_one_backend_is_not_all_partitions() -> None:
+    with pytest.raises(InputError, match="is several stores: give it to Treadle"):
+        await RedisBackend("redis+cluster://one?partitions=4").open()
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +90,168 @@ async def double(n: int) -> int:
     return 2 * n
 
 
+def url_of(cluster: ValkeyCluster, partitions: int = 4, prefix: str | None = None) -> str:
+    return f"{cluster.url}?prefix={prefix or uuid4().hex[:8]}&partitions={partitions}"
+
+
 async def test_an_app_takes_a_whole_cluster(cluster: ValkeyCluster) -> None:
-    """Its number of partitions stays."""
-    url = f"{cluster.url}?prefix={uuid4().hex[:8]}&partitions="
-    async with Treadle(f"{url}4", work=[double]) as app:
+    async with Treadle(url_of(cluster), work=[double]) as app:
         handles = [await app.enqueue(double(n)) for n in range(20)]
         assert [await handle.result(10) for handle in handles] == [2 * n for n in range(20)]
+        assert [state.name for state in await app.stores()] == [f"p{n}-of-4" for n in range(4)]
         assert [state.answers for state in await app.stores()] == [True] * 4
-    with pytest.raises(WrongStore, match="these are 4 stores by root, and the app names 3"):
-        async with Treadle(f"{url}3", work=[double]):
-            pass
+        assert {(await handle.state()).store for handle in handles} == {f"p{n}-of-4" for n in range(4)}
+
+
+async def connected(url: str) -> None:
+    async with Treadle(url):
+        pass
+
+
+async def test_the_number_of_partitions_stays(cluster: ValkeyCluster) -> None:
+    prefix = uuid4().hex[:8]
+    async with Treadle(url_of(cluster, 4, prefix)) as app:
+        handle = await app.enqueue(double(1))
+    message = r"has 4 partitions, and the URL says 3\. Their number stays: write partitions=4, or begin"
+    with pytest.raises(WrongStore, match=message):
+        await connected(url_of(cluster, 3, prefix))
+    with pytest.raises(WrongStore, match="is one of 4 partitions: write partitions=4 into its URL"):
+        await connected(f"{cluster.url}?prefix={prefix}")
+    async with Treadle(url_of(cluster, 4, prefix), work=[double]) as app:
+        assert await app.handle(handle.id).result(10) == 2
+
+
+async def test_a_namespace_in_use_is_not_divided(cluster: ValkeyCluster) -> None:
+    """And goes on as it was."""
+    prefix = uuid4().hex[:8]
+    async with Treadle(f"{cluster.url}?prefix={prefix}") as app:
+        handle = await app.enqueue(double(1))
+    with pytest.raises(PlacementError, match="has items, whose ids say other places"):
+        await connected(url_of(cluster, 4, prefix))
+    async with Treadle(f"{cluster.url}?prefix={prefix}", work=[double]) as app:
+        assert await app.handle(handle.id).result(10) == 2
+
+
+async def test_partitions_share_connections(cluster: ValkeyCluster) -> None:
+    """One of each kind to a node, however many partitions there are. None is left at the end."""
+
+    def clients() -> int:
+        """Of nodes, but for replicas."""
+        kinds = ("NORMAL", "PUBSUB")
+        return sum(
+            len(server.call("CLIENT", "LIST", "TYPE", kind).splitlines())
+            for server in cluster.servers[:3]
+            for kind in kinds
+        )
+
+    before = clients()
+    async with Treadle(url_of(cluster, 16), work=[double]) as app:
+        handles = [await app.enqueue(double(n)) for n in range(64)]
+        assert [await handle.result(10) for handle in handles] == [2 * n for n in range(64)]
+        assert clients() - before <= 4 * 3
+    await asyncio.to_thread(wait_until, lambda: clients() <= before)
+
+
+async def test_wake_ups_of_all_partitions_are_heard(cluster: ValkeyCluster) -> None:
+    """A worker of another process need not poll."""
+    url = url_of(cluster, 7)
+    worker = Treadle(url, work=[double], poll_interval=60)
+    async with worker, Treadle(url, poll_interval=60) as client, asyncio.timeout(20):
+        handles = [await client.enqueue(double(n)) for n in range(40)]
+        assert [await handle.result() for handle in handles] == [2 * n for n in range(40)]
+
+
+# -- what happens to the cluster while work is under way ---------------------------------------------------
+
+
+@work(name="split")
+async def split(ctx: Context, n: int) -> Result[None, int]:
+    return ctx.queue(*(double(n + i) for i in range(3))).next(together())
+
+
+@work(name="together")
+async def together(ctx: Context) -> int:
+    return sum(await ctx.results(double))
+
+
+@asynccontextmanager
+async def under_way(url: str) -> AsyncGenerator[None]:
+    """Work goes through an app while the block runs, and some more after it. Nothing is lost, and no attempt
+    has failed."""
+    stops = asyncio.Event()
+    async with Treadle(url, work=[double, split, together], lease=5, heartbeat=1) as app:
+
+        async def go_on() -> list[int]:
+            done: list[int] = []
+            while not stops.is_set() or len(done) < 200:
+                n = len(done)
+                works = [split(n + i) for i in range(10)]
+                handles = [await until_answered(partial(app.enqueue, each)) for each in works]
+                done += [await handle.group(60) for handle in handles]
+            return done
+
+        task = asyncio.create_task(go_on())
+        try:
+            yield
+        finally:
+            stops.set()
+            done = await task
+        assert done == [6 * n + 6 for n in range(len(done))]
+        assert not (await app.list(status=["dead", "running", "ready", "blocked"])).items
+
+
+def masters(cluster: ValkeyCluster) -> list[ValkeyServer]:
+    return [server for server in cluster.servers if server.call("ROLE")[0] == b"master"]
+
+
+async def test_slots_that_are_moved_while_work_is_under_way_lose_nothing(cluster: ValkeyCluster) -> None:
+    """Key by key, with ASK and TRYAGAIN on the way. The first two partitions go to another node, and back."""
+    prefix = uuid4().hex[:8]
+    async with under_way(url_of(cluster, 4, prefix)):
+        for each in partition_prefixes(prefix, 4)[:2]:
+            slot = slot_of(each)
+            old = cluster.owner_of(slot)
+            new = next(server for server in masters(cluster) if server is not old)
+            for one, other in ((old, new), (new, old)):
+                await asyncio.to_thread(move_slot, slot, one, other)
+                assert cluster.owner_of(slot) is other
+
+
+def move_slot(slot: int, old: ValkeyServer, new: ValkeyServer) -> None:
+    ids = {server: server.call("CLUSTER", "MYID") for server in (old, new)}
+    new.call("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[old])
+    old.call("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[new])
+    while keys := old.call("CLUSTER", "GETKEYSINSLOT", slot, 3):
+        old.call("MIGRATE", "127.0.0.1", new.port, "", 0, 5000, "KEYS", *keys)
+    for server in (new, old):
+        server.call("CLUSTER", "SETSLOT", slot, "NODE", ids[new])
+
+
+async def test_a_planned_failover_while_work_is_under_way_loses_nothing(cluster: ValkeyCluster) -> None:
+    url = url_of(cluster)
+    old = masters(cluster)[0]
+    async with under_way(url):
+        await asyncio.to_thread(cluster.fail_over, cluster.replica_of(old))
+    await asyncio.to_thread(wait_until, lambda: old.call("ROLE")[3] == b"connected")
+
+
+async def test_a_node_that_is_killed_while_work_is_under_way_loses_nothing(cluster: ValkeyCluster) -> None:
+    """With `replicas=1`: its replica has all that was answered."""
+    await asyncio.to_thread(wait_until, cluster.is_whole)
+    old = masters(cluster)[0]
+    cluster.keep_primaries(False)
+    try:
+        async with under_way(url_of(cluster) + "&replicas=1"):
+            new = cluster.replica_of(old)
+            old.kill()
+            await asyncio.to_thread(wait_until, lambda: new.call("ROLE")[0] == b"master")
+            old.start()
+            await asyncio.to_thread(wait_until, cluster.is_whole)
+    finally:
+        cluster.keep_primaries()
+
+
+# -- the contracts ---------------------------------------------------------------------------------------
 
 
 class PartitionsSubject(RootsSubject):
@@ -83,20 +259,16 @@ class PartitionsSubject(RootsSubject):
 
     def __init__(self, cluster: ValkeyCluster, *, engine: bool = False, together: bool = False) -> None:
         self._cluster = cluster
-        self._url = f"{cluster.url}?prefix={uuid4().hex[:8]}&partitions=4"
+        self._url = url_of(cluster)
         self._shift = 0.0
         super().__init__(self._connect, engine=engine, together=together)
 
-    def _partitions(self) -> list[RedisBackend]:
-        return list(RedisBackend(self._url, test_clock=True).partitions())
-
     def _connect(self, clock: Clock) -> Mapping[str, Backend]:
-        return {f"p{n}": each for n, each in enumerate(self._partitions())}
+        return RedisBackend(self._url, test_clock=True).partitions()
 
     async def advance(self, seconds: float) -> None:
         self._shift += seconds
-        prefix = RedisBackend(self._url).partitions()
-        for each in prefix:
+        for each in RedisBackend(self._url).partitions().values():
             tag = each.prefix
             with self._cluster.owner_of(slot_of(tag)).client() as client:
                 client.call("SET", f"{{{tag}}}:shift", self._shift)

@@ -17,6 +17,7 @@ try:
     from treadle.backends.redis.connection import RedisConnection
     from treadle.backends.redis.connector import RedisConnector
     from treadle.backends.redis.errors import translated
+    from treadle.backends.redis.nodes import Listener
 except ModuleNotFoundError as error:
     if error.name != "hiredis":
         raise
@@ -59,12 +60,12 @@ class RedisPubSub(LinkedPubSub):
             raise
         return RedisPubSubConnection(publisher, subscriber, self._channel, lost)
 
-    async def _subscribed(self, receive: Callable[[bytes], None]) -> RedisConnection:
+    async def _subscribed(self, receive: Callable[[bytes], None]) -> RedisConnection | Listener:
         def on_push(message: list[Any]) -> None:
             if message[0] == b"message":
                 receive(message[2])
 
-        connection = await self._connector.connect(on_push)
+        connection = await self._connector.listen(on_push)
         try:
             async with asyncio.timeout(self._timeout):
                 await connection.call(b"SUBSCRIBE", self._channel)
@@ -82,7 +83,7 @@ class RedisPubSubConnection:
     def __init__(
         self,
         publisher: RedisConnection,
-        subscriber: RedisConnection,
+        subscriber: RedisConnection | Listener,
         channel: str,
         lost: Callable[[], None],
     ) -> None:

@@ -27,13 +27,13 @@ from uuid import uuid4
 
 from treadle.backend import chosen_store, no_such_store, store_name
 from treadle.errors import BackendError, InputError, PlacementError, StoreUnavailable, WrongStore
+from treadle.records import STORES_TENANT
 
 from .member import Member, number_of
 
 T = TypeVar("T")
 
-TENANT: Final = "treadle.stores"
-"""Whose keys say where things are."""
+TENANT: Final = STORES_TENANT
 OWN: Final = "treadle."
 """How the names of tenants begin that are treadle's own. They are at home."""
 FOR_EVER: Final = 100 * 366 * 86400.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
@@ -12,6 +12,7 @@ from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
 from treadle.errors import BackendError, InputError, UnsupportedError
 from treadle.item import Wake
 from treadle.logs.masking import masked
+from treadle.records import STORES_TENANT
 
 from .address import check_prefix, parse_address
 from .claim import RedisClaim
@@ -21,10 +22,9 @@ from .limits import RedisLimits
 from .link import RedisLink
 from .lists import RedisLists
 from .moving import MovingNamespace, RedisMoves, check_unmarked, explained, wait_until_thawed
-from .nodes import ClusterNodes
 from .operate import RedisOperate, RedisRequeue, RedisUpdates
 from .orders import RedisOrders
-from .partitions import partition_prefixes
+from .partitions import Partition, check_partitions, partitions_of
 from .records import RedisRecords
 from .schedules import RedisSchedules
 from .schema import check_rights, check_schema
@@ -62,7 +62,7 @@ class RedisBackend(
     - `apply_schema`: make the store when opening. False: it must be there, and is only read.
     - `notify`: wake other processes by PUBLISH. Without it everything works, a poll later.
     - `connect_timeout`: seconds that connecting may take.
-    - `nodes`: of a partition, whose `prefix` holds whatever the URL names: the connections that all share.
+    - `partition`: which of the partitions of the URL it is. Its prefix holds.
     - `test_clock`: the key `{prefix}:shift` moves the clock. For tests only.
     """
 
@@ -76,23 +76,24 @@ class RedisBackend(
         apply_schema: bool = True,
         notify: bool = True,
         connect_timeout: float = 3.0,
-        nodes: ClusterNodes | None = None,
+        partition: Partition | None = None,
         test_clock: bool = False,
     ) -> None:
         self._redis_address = address = parse_address(url)
         if not 0 < connect_timeout < float("inf"):
             raise InputError.of("connect_timeout", connect_timeout, "must be a number of seconds above 0")
-        prefix = check_prefix(prefix if nodes is not None else address.prefix or prefix)
+        prefix = check_prefix(partition.prefix if partition else address.prefix or prefix)
+        nodes = None if partition is None else partition.nodes
         connector = RedisConnector(address, prefix, timeout=connect_timeout, nodes=nodes)
+        self._partition = partition
         super().__init__(RedisLink(connector, prefix, replicas=address.replicas, test_clock=test_clock))
         self._link.unfold = UNFOLD_STAGE
-        self._new_heartbeat_connection = partial(
+        self._again = partial(
             RedisBackend,
-            prefix=prefix,
-            notify=False,
+            url,
             connect_timeout=connect_timeout,
-            nodes=nodes,
             test_clock=test_clock,
+            apply_schema=apply_schema,
         )
         self.apply_schema = apply_schema
         self._test_clock = test_clock
@@ -125,23 +126,11 @@ class RedisBackend(
         self._health = RedisHealth(self._link, address.replicas, damage.missing_keys)
         self._was_opened = False
 
-    def partitions(self) -> Sequence[RedisBackend]:
-        """A backend for each partition that the URL asks for. One: this one, if it asks for none."""
-        address, prefix = self._redis_address, self._link.prefix
-        if not address.partitions:
-            return [self]
-        nodes = ClusterNodes()
-        return [
-            RedisBackend(
-                address.url.url,
-                prefix=each,
-                apply_schema=self.apply_schema,
-                notify=self._notify,
-                nodes=nodes,
-                test_clock=self._test_clock,
-            )
-            for each in partition_prefixes(prefix, address.partitions)
-        ]
+    def partitions(self) -> Mapping[str, RedisBackend]:
+        """A backend for each partition that the URL asks for, by its name. None, if it asks for none."""
+        count = self._redis_address.partitions
+        found = partitions_of(self._link.prefix, count) if count else ()
+        return {each.name: self._again(partition=each, notify=self._notify) for each in found}
 
     @property
     def prefix(self) -> str:
@@ -158,6 +147,11 @@ class RedisBackend(
     # -- life ------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
+        if self._redis_address.partitions and self._partition is None:
+            raise InputError(
+                "a URL with partitions= is several stores: give it to Treadle itself",
+                parameters=("backend",),
+            )
         async with self._opening:
             if self._link.is_started:
                 return
@@ -166,6 +160,9 @@ class RedisBackend(
             try:
                 await check_version(connection)
                 await self._check_store(self._link, waits=True)
+                if self._redis_address.kind == "cluster" and not self._is_heartbeat:
+                    said = await self.key_owner("store", tenant=STORES_TENANT)
+                    check_partitions(self._link.prefix, self._partition, said)
                 if not (self._is_heartbeat or self._was_opened):
                     await self._log_risks()
                 self._was_opened = True
@@ -203,7 +200,7 @@ class RedisBackend(
 
     def heartbeat_connection(self) -> HeartbeatConnection:
         """A second backend, with one connection."""
-        backend = self._new_heartbeat_connection(self._redis_address.url.url)
+        backend = self._again(prefix=self._link.prefix, partition=self._partition, notify=False)
         backend._is_heartbeat = backend._link.single = True
         return backend
 
