@@ -1,21 +1,20 @@
 """Partitions of a Redis cluster of three nodes beside one namespace: `python -m benchmarks.partitions`.
 
-For each number of partitions, in turn: processor time per item of the nodes and of the process that enqueues
-and runs the items; how long one lone item takes; and, of a worker that is idle, calls per second and
-connections. The nodes have replicas, whose time does not count.
+For each number of partitions, in turn: processor time of the nodes per item, of a backlog that is enqueued
+and then worked off, and of a flow whose results are waited for; how long one lone item takes; and of a worker
+that is idle, calls per second and connections. The nodes have replicas, whose time does not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import statistics
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any, Final, NamedTuple
 
 from rich.console import Console
@@ -33,15 +32,16 @@ PORTION: Final = 100
 """Items of one `enqueue_many`, which is one step in one partition."""
 AT_ONCE: Final = 20
 """Portions that are under way."""
-IDLE: Final = 40.0
+LONE: Final = 500
+IDLE: Final = 120.0
 SETTLED: Final = 5.0
 """Seconds after its start from which a worker is idle."""
 
 
-class Load(NamedTuple):
+class Times(NamedTuple):
     """Microseconds of processor time per item."""
 
-    nodes: list[float]
+    nodes: Sequence[float]
     process: float
 
 
@@ -51,85 +51,94 @@ class Idle(NamedTuple):
     connections: int
 
 
-async def load(cluster: ValkeyCluster, url: str, count: int) -> Load:
-    async with Treadle(url, work=[noop], doer=balanced(1000), statistics=False) as app:
-        await _pass(app, count // 5)  # the scripts are there, and the connections
-        before, began = _times(cluster), time.process_time()
-        await _pass(app, count)
+class Bench:
+    def __init__(self, cluster: ValkeyCluster, count: int) -> None:
+        self._primaries: Sequence[ValkeyServer] = cluster.servers[:3]
+        self._count = count
+
+    async def backlog(self, url: str) -> Times:
+        app = Treadle(url, work=[noop], doer=balanced(1000), statistics=False)
+
+        async def run(count: int) -> None:
+            await self._enqueue(app, count)
+            await app.start()
+            await app.worker.drain()
+            await app.stop()
+
+        return await self._measured(run)
+
+    async def flow(self, url: str) -> Times:
+        async with Treadle(url, work=[noop], doer=balanced(1000), statistics=False) as app:
+            return await self._measured(lambda count: self._enqueue(app, count, waits=True))
+
+    async def _enqueue(self, app: Treadle, count: int, *, waits: bool = False) -> None:
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def portion(start: int) -> None:
+            async with room:
+                handles = await app.enqueue_many([noop(n) for n in range(start, start + PORTION)])
+                if waits:
+                    await asyncio.gather(*(handle.result(120) for handle in handles))
+
+        await asyncio.gather(*(portion(start) for start in range(0, count, PORTION)))
+
+    async def _measured(self, run: Callable[[int], Awaitable[None]]) -> Times:
+        await run(self._count // 10)  # then the scripts are there
+        before, began = self._times(), time.process_time()
+        await run(self._count)
         own = time.process_time() - began
-        nodes = [(now - then) / count * 1e6 for then, now in zip(before, _times(cluster), strict=True)]
-    return Load(nodes, own / count * 1e6)
+        nodes = [now - then for then, now in zip(before, self._times(), strict=True)]
+        return Times([each / self._count * 1e6 for each in nodes], own / self._count * 1e6)
+
+    def _times(self) -> list[float]:
+        found = [_info(server, "cpu") for server in self._primaries]
+        return [float(each["used_cpu_user"]) + float(each["used_cpu_sys"]) for each in found]
+
+    async def idle(self, url: str) -> Idle:
+        connected = self._clients()
+        async with Treadle(url, work=[noop]) as app:
+            await (await app.enqueue(noop(0))).result(60)
+            await asyncio.sleep(SETTLED)
+            connections = self._clients() - connected
+            with counted() as calls:
+                await asyncio.sleep(IDLE)
+        return Idle(len(calls) / IDLE, connections)
+
+    def _clients(self) -> int:
+        return sum(int(_info(server, "clients")["connected_clients"]) for server in self._primaries)
 
 
-async def _pass(app: Treadle, count: int) -> None:
-    """Enqueue as many items, and wait until they have ended."""
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def portion(start: int) -> None:
-        async with room:
-            handles = await app.enqueue_many([noop(n) for n in range(start, start + PORTION)])
-            await asyncio.gather(*(handle.result(60) for handle in handles))
-
-    await asyncio.gather(*(portion(start) for start in range(0, count, PORTION)))
-
-
-async def lone(url: str, count: int) -> list[float]:
+async def lone(url: str) -> list[float]:
     """Seconds from enqueue to result, one item after the other."""
     found: list[float] = []
     async with Treadle(url, work=[noop]) as app:
-        for n in range(count):
+        for n in range(LONE):
             began = time.perf_counter()
             await (await app.enqueue(noop(n))).result(60)
             found.append(time.perf_counter() - began)
-    return found[count // 10 :]
-
-
-async def idle(cluster: ValkeyCluster, url: str) -> Idle:
-    connected = _clients(cluster)
-    async with Treadle(url, work=[noop]) as app:
-        await (await app.enqueue(noop(0))).result(60)
-        await asyncio.sleep(SETTLED)
-        connections = _clients(cluster) - connected
-        with counted() as calls:
-            await asyncio.sleep(IDLE)
-    return Idle(calls.total() / IDLE, connections)
+    return found[LONE // 10 :]
 
 
 @contextmanager
-def counted() -> Generator[Counter[bytes]]:
-    """Count what goes to the nodes, by the name of the command."""
-    calls: Counter[bytes] = Counter()
+def counted() -> Generator[list[bytes]]:
+    """What this process sends to the nodes."""
+    sent: list[bytes] = []
     send, unanswered = RedisConnection.send, RedisConnection.send_unanswered
 
-    def name(packed: bytes) -> bytes:
-        return packed.split(b"\r\n", 3)[2]
-
     def counting(self: RedisConnection, packed: bytes) -> asyncio.Future[Any]:
-        calls[name(packed)] += 1
+        sent.append(packed)
         return send(self, packed)
 
     def counting_unanswered(self: RedisConnection, packed: bytes) -> None:
-        calls[name(packed)] += 1
+        sent.append(packed)
         unanswered(self, packed)
 
-    RedisConnection.send, RedisConnection.send_unanswered = counting, counting_unanswered  # type: ignore[method-assign]
+    changed: Any = RedisConnection
+    changed.send, changed.send_unanswered = counting, counting_unanswered
     try:
-        yield calls
+        yield sent
     finally:
-        RedisConnection.send, RedisConnection.send_unanswered = send, unanswered  # type: ignore[method-assign]
-
-
-def _primaries(cluster: ValkeyCluster) -> list[ValkeyServer]:
-    return cluster.servers[:3]
-
-
-def _times(cluster: ValkeyCluster) -> list[float]:
-    found = [_info(server, "cpu") for server in _primaries(cluster)]
-    return [float(each["used_cpu_user"]) + float(each["used_cpu_sys"]) for each in found]
-
-
-def _clients(cluster: ValkeyCluster) -> int:
-    return sum(int(_info(server, "clients")["connected_clients"]) for server in _primaries(cluster))
+        changed.send, changed.send_unanswered = send, unanswered
 
 
 def _info(server: ValkeyServer, section: str) -> dict[str, str]:
@@ -138,62 +147,60 @@ def _info(server: ValkeyServer, section: str) -> dict[str, str]:
     return {name: value for name, colon, value in pairs if colon}
 
 
-async def measure(cluster: ValkeyCluster, partitions: list[int], count: int, rounds: int) -> None:
-    urls = {
-        n: f"{cluster.url}?prefix=bench" + (f".of.{n}&partitions={n}" if n > 1 else "") for n in partitions
-    }
-    loads: dict[int, list[Load]] = {n: [] for n in partitions}
-    for _ in range(rounds):
-        for n, url in urls.items():
-            loads[n].append(await load(cluster, url, count))
-            for server in _primaries(cluster):
-                server.call("FLUSHALL")
+async def measure(partitions: Sequence[int], count: int, rounds: int) -> None:
+    loads: dict[int, tuple[list[Times], list[Times]]] = {n: ([], []) for n in partitions}
     table = Table(
-        "partitions",
-        "nodes, us per item",
-        "busiest",
-        "of one namespace",
-        "process, us",
-        "lone p50, p99 ms",
-        "idle calls/s",
-        "connections",
+        "partitions", "backlog, us", "of one", "flow, us", "of one", "p50, p99 ms", "idle/s", "links"
     )
-    one = loads[partitions[0]]
-    for n, url in urls.items():
-        times = [statistics.median(each.nodes[node] for each in loads[n]) for node in range(3)]
-        share = statistics.median(
-            max(each.nodes) / max(first.nodes) for each, first in zip(loads[n], one, strict=True)
-        )
-        waits = await lone(url, 500)
-        quiet = await idle(cluster, url)
-        table.add_row(
-            str(n),
-            ", ".join(map(shown, times)),
-            shown(max(times)),
-            f"{share:.2f}",
-            shown(statistics.median(each.process for each in loads[n])),
-            ", ".join(shown(percentile(waits, p) * 1000) for p in (0.5, 0.99)),
-            f"{quiet.calls:.2f}",
-            str(quiet.connections),
-        )
-    Console(width=140).print(table)
+    async with running() as cluster:
+        bench = Bench(cluster, count)
+        urls = {n: f"{cluster.url}?prefix=of{n}" + (f"&partitions={n}" if n > 1 else "") for n in partitions}
+        for _ in range(rounds):
+            for n, url in urls.items():
+                loads[n][0].append(await bench.backlog(url))
+                loads[n][1].append(await bench.flow(url))
+        for n, url in urls.items():
+            shares = [
+                text
+                for many, one in zip(loads[n], loads[partitions[0]], strict=True)
+                for text in _shown(many, one)
+            ]
+            waits, idle = await lone(url), await bench.idle(url)
+            times = ", ".join(shown(percentile(waits, share) * 1000) for share in (0.5, 0.99))
+            table.add_row(str(n), *shares, times, f"{idle.calls:.2f}", str(idle.connections))
+    Console(width=150).print(table)
     print(machine())
+
+
+def _shown(many: Sequence[Times], one: Sequence[Times]) -> tuple[str, str]:
+    """The time of each node and of the process, and the share of the busiest node."""
+    nodes = [median(each.nodes[node] for each in many) for node in range(3)]
+    process = shown(median(each.process for each in many))
+    share = median(max(each.nodes) / max(first.nodes) for each, first in zip(many, one, strict=True))
+    return f"{', '.join(map(shown, nodes))}; process {process}", f"{share:.2f}"
+
+
+@asynccontextmanager
+async def running() -> AsyncGenerator[ValkeyCluster]:
+    with tempfile.TemporaryDirectory(prefix="treadle-partitions-") as name:
+        cluster = ValkeyCluster(Path(name))
+        try:
+            await asyncio.to_thread(cluster.start)
+            cluster.keep_primaries()
+            yield cluster
+        finally:
+            cluster.stop()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.partitions", description=__doc__)
-    parser.add_argument("--partitions", type=int, nargs="+", default=[1, 3, 16])
-    parser.add_argument("--items", type=int, default=20_000)
+    parser.add_argument(
+        "--partitions", type=int, nargs="+", default=[1, 4, 16], help="the first is compared with"
+    )
+    parser.add_argument("--items", type=int, default=40_000)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="treadle-partitions-") as name:
-        cluster = ValkeyCluster(Path(name))
-        try:
-            cluster.start()
-            cluster.keep_primaries()
-            asyncio.run(measure(cluster, given.partitions, given.items, given.rounds))
-        finally:
-            cluster.stop()
+    asyncio.run(measure(given.partitions, given.items, given.rounds))
 
 
 if __name__ == "__main__":

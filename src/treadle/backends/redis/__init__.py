@@ -1,4 +1,4 @@
-"""Redis and Valkey: items in one namespace of a server, a Sentinel set-up or a cluster.
+"""Redis and Valkey: items in one namespace of a server, a Sentinel set-up or a cluster; or in many.
 
 backend.py        RedisBackend, made of the verbs in
   submit.py claim.py settle.py steps.py read.py lists.py watch.py operate.py orders.py workers.py limits.py
@@ -10,6 +10,7 @@ scripts.py        the scripts: lua/*.lua, and what they share: lua/lib/*.lua
 item_bytes.py record_bytes.py settlement_bytes.py step_bytes.py    what scripts and stored rows have, as bytes
 link.py           calls with retries, on a connection for each kind
 connector.py address.py topology.py connection.py    finding the server, logging in, talking to it
+partitions.py nodes.py    the namespaces of a whole cluster; connections that they share
 wakeups.py        PUBLISH and SUBSCRIBE; the Sentinels that name a new primary
 health.py         settings with which work can be lost, and missing keys
 schema.py         the version of the layout

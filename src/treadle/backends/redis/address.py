@@ -4,6 +4,7 @@
     redis+unix:///path/of/socket[?db=1]                    one server, by its socket
     redis+sentinel://host:port,host:port/service[/db]      the primary that the Sentinels name
     redis+cluster://host:port,host:port                    a cluster, found by any of its nodes
+    redis+cluster://host:port,host:port?partitions=16      all of its nodes
 
 `valkey` in place of `redis` means the same. rediss+sentinel:// and rediss+cluster:// use TLS.
 """
