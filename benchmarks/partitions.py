@@ -33,7 +33,7 @@ PORTION: Final = 100
 AT_ONCE: Final = 20
 """Portions that are under way."""
 LONE: Final = 500
-IDLE: Final = 120.0
+IDLE: Final = 60.0
 SETTLED: Final = 5.0
 """Seconds after its start from which a worker is idle."""
 

@@ -19,12 +19,13 @@ from treadle.backends.memory import MemoryBackend
 from treadle.errors import InputError, PlacementError, StoreTooSlow, StoreUnavailable
 from treadle.handle import Handle
 from treadle.handler.context import Context
-from treadle.item import Filter, Heartbeat, HeartbeatReply
+from treadle.item import Demand, Filter, Heartbeat, HeartbeatReply
 from treadle.operate.operator import core_of
 from treadle.operate.tell import ProblemWatch
 from treadle.operate.webhook import EVERY
 from treadle.problems import ProblemChange
 from treadle.testing import ManualClock, WrappedBackend
+from treadle.testing.contract.build import item, submit
 
 T = TypeVar("T")
 
@@ -114,6 +115,61 @@ async def test_a_slow_store_delays_its_own_items_only(fleet: Fleet) -> None:
     assert sorted(took)[5] < 0.3
     for handle in slow:
         await handle.result(10)
+
+
+class SlowClaims(WrappedBackend):
+    """seconds: that a claim takes. blocks: those of the event loop."""
+
+    seconds = 0.0
+    blocks = False
+
+    def __init__(self, inner: MemoryBackend) -> None:
+        super().__init__(inner)
+        self.settled: list[int] = []
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        if verb == "settle":
+            self.settled.append(len(args[0]))
+        if verb == "claim":
+            if self.blocks:
+                time.sleep(self.seconds)  # noqa: ASYNC251  this process is busy
+            await asyncio.sleep(0.01 if self.blocks else self.seconds)
+        return await call()
+
+
+@pytest.fixture
+async def slow_claims(processes: None) -> AsyncIterator[tuple[ManyStores, SlowClaims]]:
+    """Five items wait in the store whose claims are slow."""
+    slow = SlowClaims(MemoryBackend())
+    many = ManyStores({"eu": MemoryBackend(), "us": slow})
+    await many.open()
+    await many.place("acme", "us")
+    await submit(many, *(item(f"i{n}", tenant="acme") for n in range(5)))
+    await many.beat(Heartbeat(worker="w", lease=60.0, types=["work"]))
+    yield many, slow
+    await many.close()
+
+
+async def test_what_comes_late_and_has_no_room_is_given_back_in_one_step(
+    slow_claims: tuple[ManyStores, SlowClaims],
+) -> None:
+    many, slow = slow_claims
+    slow.seconds = 0.5
+    assert not (await many.claim(Demand(worker="w", limit=5))).leases
+    await asyncio.sleep(0.5)
+    slow.seconds = 0.0
+    await many.claim(Demand(worker="w", limit=0))
+    await asyncio.sleep(0.1)
+    assert slow.settled == [5]
+    assert len((await many.claim(Demand(worker="w", limit=5, thorough=True))).leases) == 5
+
+
+async def test_a_store_is_not_slow_because_this_process_was(
+    slow_claims: tuple[ManyStores, SlowClaims],
+) -> None:
+    many, slow = slow_claims
+    slow.seconds, slow.blocks = 0.6, True
+    assert len((await many.claim(Demand(worker="w", limit=5))).leases) == 5
 
 
 async def test_an_idle_worker_makes_few_calls(fleet: Fleet) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine.kit import until
 from treadle import MemoryBackend, Treadle, work
+from treadle.backends.many import ManyStores
 from treadle.engine.upkeep import prune
 from treadle.errors import BackendError
 from treadle.testing import ManualClock, WrappedBackend
@@ -60,3 +61,16 @@ async def test_much_is_removed_at_short_intervals(
         assert backend.portions[4:] == [10, 10]
     assert "could not ask the store for its problems" in caplog.text
     assert "could not prune" not in caplog.text
+
+
+async def test_many_stores_are_pruned_more_rarely(clock: ManualClock) -> None:
+    """Each call goes to all of them."""
+    stores = [Recording(clock) for _ in range(6)]
+    many = ManyStores({f"s{n}": each for n, each in enumerate(stores)}, by="root", clock=clock)
+    async with Treadle(many, work=[echo], clock=clock) as app:
+        await (await app.enqueue(echo(1))).result(10)
+        await clock.advance(2 * prune.INTERVAL)
+        assert [each.portions for each in stores] == [[]] * 6
+        await clock.advance(prune.INTERVAL)
+        await until(lambda: all(each.inspected for each in stores))
+        assert [len(each.portions) for each in stores] == [1] * 6
