@@ -72,7 +72,10 @@ def test_a_url_has_options() -> None:
         ("redis+unix://run/redis.sock", "three slashes"),
         ("redis+sentinel://h", "name the service"),
         ("redis+cluster://h/1", "a cluster has no numbered databases"),
-        ("redis://h?replica=1", "a URL cannot set replica, only ca, db, partitions, patience, prefix, replicas"),
+        (
+            "redis://h?replica=1",
+            "a URL cannot set replica, only ca, db, partitions, patience, prefix, replicas",
+        ),
         ("redis://h?replicas=-1", "replicas is a whole number"),
         ("redis://h?patience=nan", "patience= is a number of seconds"),
         ("redis://h?ca=x", "need TLS"),

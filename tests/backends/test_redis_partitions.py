@@ -16,6 +16,7 @@ import pytest
 from tests.backends.test_many import StoresSubject
 from tests.backends.test_many_by_root import RootsSubject, as_by_root, is_together
 from tests.backends.test_redis_topology import until_answered
+from tests.cli.calling import call
 from tests.support.valkey import ValkeyServer
 from tests.support.valkey_cluster import SLOTS, ValkeyCluster, wait_until
 from treadle import Treadle, work
@@ -159,6 +160,19 @@ async def test_wake_ups_of_all_partitions_are_heard(cluster: ValkeyCluster) -> N
     async with worker, Treadle(url, poll_interval=60) as client, asyncio.timeout(20):
         handles = [await client.enqueue(double(n)) for n in range(40)]
         assert [await handle.result() for handle in handles] == [2 * n for n in range(40)]
+
+
+def test_commands_name_each_partition(cluster: ValkeyCluster) -> None:
+    url = url_of(cluster)
+    asyncio.run(connected(url))
+    names = [f"p{n}-of-4" for n in range(4)]
+    states = call("stores", "--json", "--url", url).objects
+    assert [(state["name"], state["answers"], state["home"]) for state in states] == [
+        (name, True, name == names[0]) for name in names
+    ]
+    found = call("doctor", "--json", "--url", url).objects
+    for name in names:
+        assert any(each["text"].startswith(f"{name}: one arrived by") for each in found)
 
 
 # -- what happens to the cluster while work is under way ---------------------------------------------------

@@ -36,17 +36,8 @@ PATIENCE: Final = 30.0
 MOST_PARTITIONS: Final = 256
 """Partitions of one app: operators ask them all."""
 OPTIONS: Final = (
-    *(
-        "ca",
-        "db",
-        "partitions",
-        "patience",
-        "prefix",
-        "replicas",
-        "sentinel_password",
-        "sentinel_user",
-        "verify",
-    ),
+    *("ca", "db", "partitions", "patience", "prefix", "replicas"),
+    *("sentinel_password", "sentinel_user", "verify"),
 )
 """What a URL can set after `?`."""
 
