@@ -33,7 +33,6 @@ PORTION: Final = 100
 AT_ONCE: Final = 20
 """Portions that are under way."""
 LONE: Final = 500
-IDLE: Final = 60.0
 SETTLED: Final = 5.0
 """Seconds after its start from which a worker is idle."""
 
@@ -94,15 +93,15 @@ class Bench:
         found = [_info(server, "cpu") for server in self._primaries]
         return [float(each["used_cpu_user"]) + float(each["used_cpu_sys"]) for each in found]
 
-    async def idle(self, url: str) -> Idle:
+    async def idle(self, url: str, seconds: float) -> Idle:
         connected = self._clients()
         async with Treadle(url, work=[noop]) as app:
             await (await app.enqueue(noop(0))).result(60)
             await asyncio.sleep(SETTLED)
             connections = self._clients() - connected
             with counted() as calls:
-                await asyncio.sleep(IDLE)
-        return Idle(len(calls) / IDLE, connections)
+                await asyncio.sleep(seconds)
+        return Idle(len(calls) / seconds, connections)
 
     def _clients(self) -> int:
         return sum(int(_info(server, "clients")["connected_clients"]) for server in self._primaries)
@@ -147,7 +146,7 @@ def _info(server: ValkeyServer, section: str) -> dict[str, str]:
     return {name: value for name, colon, value in pairs if colon}
 
 
-async def measure(partitions: Sequence[int], count: int, rounds: int) -> None:
+async def measure(partitions: Sequence[int], count: int, rounds: int, seconds: float) -> None:
     loads: dict[int, tuple[list[Times], list[Times]]] = {n: ([], []) for n in partitions}
     table = Table(
         "partitions", "backlog, us", "of one", "flow, us", "of one", "p50, p99 ms", "idle/s", "links"
@@ -165,7 +164,7 @@ async def measure(partitions: Sequence[int], count: int, rounds: int) -> None:
                 for many, one in zip(loads[n], loads[partitions[0]], strict=True)
                 for text in _shown(many, one)
             ]
-            waits, idle = await lone(url), await bench.idle(url)
+            waits, idle = await lone(url), await bench.idle(url, seconds)
             times = ", ".join(shown(percentile(waits, share) * 1000) for share in (0.5, 0.99))
             table.add_row(str(n), *shares, times, f"{idle.calls:.2f}", str(idle.connections))
     Console(width=150).print(table)
@@ -199,8 +198,11 @@ def main() -> None:
     )
     parser.add_argument("--items", type=int, default=40_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--idle", type=float, default=60.0, help="seconds; a worker prunes once in 30 for each partition"
+    )
     given = parser.parse_args()
-    asyncio.run(measure(given.partitions, given.items, given.rounds))
+    asyncio.run(measure(given.partitions, given.items, given.rounds, given.idle))
 
 
 if __name__ == "__main__":

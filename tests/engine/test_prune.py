@@ -69,7 +69,7 @@ async def test_many_stores_are_pruned_more_rarely(clock: ManualClock) -> None:
     many = ManyStores({f"s{n}": each for n, each in enumerate(stores)}, by="root", clock=clock)
     async with Treadle(many, work=[echo], clock=clock) as app:
         await (await app.enqueue(echo(1))).result(10)
-        await clock.advance(2 * prune.INTERVAL)
+        await clock.advance(5 * prune.INTERVAL)
         assert [each.portions for each in stores] == [[]] * 6
         await clock.advance(prune.INTERVAL)
         await until(lambda: all(each.inspected for each in stores))

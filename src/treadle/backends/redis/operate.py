@@ -107,11 +107,12 @@ class RedisOperate(RedisStages):
         return Changed(item_states(answer[0]))
 
     async def prune(self, limit: int = 1000) -> int:
-        removed, more = 0, True
+        removed, more, stages = 0, True, True
         while more and removed < limit:
-            found, more = await self._link.run(_PRUNE, [limit - removed, PORTION])
+            found, more, stages = await self._link.run(_PRUNE, [limit - removed, PORTION])
             removed += found
-        await self._drop_abandoned_stages()
+        if stages:
+            await self._drop_abandoned_stages()
         await self._link.run(_PRUNE_RECORDS, [max(0, min(limit, MOST_RECORDS))])
         return removed
 

@@ -20,16 +20,14 @@ INTERVAL = 30.0
 BUSY_INTERVAL = 1.0
 """The pause after at least a portion was removed."""
 PORTION = 1000
-FREQUENT = 2
-"""Stores up to which the interval holds. With more it is as much longer: each call goes to all of them."""
 
 
 class Pruner:
     def __init__(self, core: Core) -> None:
         self._backend = core.backend
         several = placed(core.backend)
-        stores = 1 if several is None else len(several.backends)
-        self._interval = INTERVAL * max(1.0, stores / FREQUENT)
+        self._interval = INTERVAL * (1 if several is None else len(several.backends))
+        """Each call goes to all stores."""
         self._clock = core.settings.clock
         self._hooks = core.hooks
         self.unserved = UnservedTypes(core)

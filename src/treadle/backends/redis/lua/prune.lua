@@ -2,7 +2,7 @@
 -- flags: allow-oom
 -- Remove ended items whose retention has passed, in portions.
 -- ARGV: how many rows may be removed, how many may be looked at
--- Answers how many were removed, and 1 if there may be more.
+-- Answers how many were removed, 1 if there may be more, and 1 if there are stages.
 --
 -- fades has one more form here: 'U' group(6) n(6), the rest of a group that is unfolded, from the member n on.
 
@@ -159,4 +159,4 @@ while at < #entries and left > 0 and #numbers < most do
 end
 if #numbers > 0 then prune_rows(numbers) end
 Store.flush()
-return {removed, #entries > 0 and 1 or 0}
+return {removed, #entries > 0 and 1 or 0, STAGES and 1 or 0}
