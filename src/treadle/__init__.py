@@ -117,6 +117,7 @@ if TYPE_CHECKING:  # names that are imported at first use: see `_LAZY`
     from treadle.errors import StoreUnavailable as StoreUnavailable
     from treadle.errors import StoreUnfinished as StoreUnfinished
     from treadle.errors import StrictReturnError as StrictReturnError
+    from treadle.errors import TenantElsewhere as TenantElsewhere
     from treadle.errors import TooManySteps as TooManySteps
     from treadle.errors import UntrustedSchema as UntrustedSchema
     from treadle.errors import WakeupsLost as WakeupsLost

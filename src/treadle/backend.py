@@ -166,12 +166,14 @@ from treadle.records import (
     AuditPage,
     BacklogSample,
     Line,
+    MovedTenant,
     Related,
     ScheduleRun,
     Stat,
     StatsBy,
     StoreMark,
     StoreState,
+    TenantMark,
 )
 
 WAKE_PORTION: Final = 150
@@ -199,7 +201,8 @@ CAPABILITIES: Final = frozenset(
     }
 )
 """What a full backend can do. A store in the user's own database has `transactions` too, and one that can
-take in a tenant beside others `parts`."""
+take in a tenant beside others `parts`. One that can do so while both are in use is one of `MovesTenants`, and
+has `tenant_moves`."""
 
 
 class Transaction(Protocol):
@@ -268,6 +271,19 @@ class Import(Protocol):
     async def finish(self) -> None:
         """All records are written: derive what is not in them. The store is marked `importing` now, if it was
         not before, and stays so until `own`."""
+        ...
+
+
+class Giving(Protocol):
+    """Gives a tenant away. See `TenantMoves.give`."""
+
+    async def read(self, limit: int = 1000) -> Sequence[bytes]:
+        """As `Export.read`. Items that run keep their leases."""
+        ...
+
+    async def commit(self, mark: TenantMark) -> None:
+        """The decision: in one step the mark is this one, and what the store had of the tenant is removed.
+        `StoreUnavailable`, and nothing changed, if the freeze has ended meanwhile."""
         ...
 
 
@@ -1047,6 +1063,49 @@ class Inspected(Protocol):
         ...
 
 
+class TenantMoves(Protocol):
+    """Moves tenants into this store, or out of it, while they are in use.
+
+    A mark is kept as a claimed key: see `treadle.store.rules.tenant_moves`, which says what each step makes
+    of it. In a store whose mark for a tenant is `away` or `importing`, what would store an item or a claimed
+    key of that tenant raises `TenantElsewhere`, and nothing is stored, also in transactions of users."""
+
+    async def put_mark(
+        self, tenant: str, expected: TenantMark | None, mark: TenantMark, *, empty: bool = False
+    ) -> bool:
+        """Replace the mark of a tenant, if it is the expected one. False if it is not. What was staged is
+        dropped. empty: `StoreNotEmpty` if the store has something of the tenant."""
+        ...
+
+    async def stage(self, tenant: str, mark: TenantMark, records: Sequence[bytes]) -> bool:
+        """Keep further records of a tenant, for `receive`. False, and nothing kept, if its mark is another
+        one. No reader and no claim sees them."""
+        ...
+
+    async def staged(self, tenant: str) -> tuple[int, str]:
+        """How many records are kept, and their checksum: see `RecordsChecksum`."""
+        ...
+
+    def give(self, tenant: str, mark: TenantMark) -> AbstractAsyncContextManager[Giving]:
+        """Read what the store has of a tenant, under a freeze: other calls write nothing until the block
+        ends, or this process does. `StoreUnavailable` if its mark is another one."""
+        ...
+
+    async def receive(self, tenant: str, mark: TenantMark, owned: TenantMark) -> bool:
+        """Take what is staged as the tenant's, and set the mark `owned`, in one step. False, and nothing
+        changed, if the mark is not the first one. A lease keeps its token and its worker. Call it only when
+        the old store is known to have decided."""
+        ...
+
+
+@runtime_checkable
+class MovesTenants(Protocol):
+    """A backend whose tenants can move to another store while they are in use. Optional."""
+
+    @property
+    def tenant_moves(self) -> TenantMoves: ...
+
+
 @runtime_checkable
 class Notified(Protocol):
     """A backend whose subscribers get their own wake-ups too, so that one can check that they arrive.
@@ -1156,6 +1215,27 @@ class Placed(Protocol):
     async def place(self, tenant: str, store: str | None = None) -> str:
         """Give a tenant its store, unless it has one. None: the store that it gets by itself. Returns the
         name of the store that it has."""
+        ...
+
+    async def move_tenant(
+        self,
+        tenant: str,
+        to: str,
+        *,
+        source: str | None = None,
+        resume: bool = False,
+        freeze: float = 10.0,
+        skew: float = 1.0,
+        note: AuditNote | None = None,
+        progress: Callable[[int], object] = int,
+    ) -> MovedTenant:
+        """Move a tenant to another store while both are in use. resume: go on with a move that has begun.
+        freeze: seconds for which others may wait to write. progress: called with how many records are
+        copied."""
+        ...
+
+    async def give_up_move(self, tenant: str) -> bool:
+        """End a move that is not decided: the tenant stays. False: there is none."""
         ...
 
     async def stores(self) -> Sequence[StoreState]:

@@ -669,6 +669,17 @@ class StoreMoved(BackendError):
         self.address = address
 
 
+class TenantElsewhere(BackendError):
+    """A tenant has moved to another store, or is on its way into this one. Nothing was stored. An app that
+    names all stores follows by itself."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"a tenant of this call is not in {where} any more, or not yet: `treadle stores place TENANT` "
+            "says where it is. Name all stores in the app, or begin the transaction in that store"
+        )
+
+
 class StoreUnfinished(BackendError):
     """An import into the store has begun, and has not ended: it owns nothing yet. `move`: the id of the
     import; `source`: the address of the store whose work it is, without a password, or "" for a file."""

@@ -303,6 +303,41 @@ class StoreState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether these counts are estimates."""
 
 
+TenantState: TypeAlias = Literal["owned", "frozen", "away", "importing"]
+
+
+class TenantMark(msgspec.Struct, frozen=True):
+    """A tenant in a store that has taken part in a move of it. A store without one owns what it has."""
+
+    state: TenantState = "owned"
+    number: int = 0
+    move: int = 0
+    """The move that is under way, or that took the tenant away. 0: none."""
+    freeze: int = 0
+    """The number of the last freeze. While importing: the one under which records are taken, 0 before it."""
+    to: str = ""
+    """The name of the store where the tenant went from here, or goes."""
+    until: float = 0.0
+    """When it thaws by itself, by the store's clock."""
+
+
+class MovedTenant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a move of a tenant has done."""
+
+    tenant: str
+    source: str
+    """The name of the store that had it."""
+    to: str
+    items: int = 0
+    running: int = 0
+    """Items that ran meanwhile. Their workers settle them in the new store."""
+    records: int = 0
+    waited: float = 0.0
+    """Seconds for which others waited to write in the old store."""
+    finished: bool = False
+    """It was there already, or an earlier call had decided, and this one has done the rest."""
+
+
 class StoreMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """That a store does not own what it holds, or held: see `Backend.mark`."""
 

@@ -257,6 +257,8 @@ class SyncOperator(SyncSide):
     related = blocking(Operator.related)
     stores = blocking(Operator.stores)
     place = blocking(Operator.place)
+    move_tenant = blocking(Operator.move_tenant)
+    give_up_move = blocking(Operator.give_up_move)
     statistics = blocking(Operator.statistics)
     backlogs = blocking(Operator.backlogs)
     backlog_history = blocking(Operator.backlog_history)

@@ -106,6 +106,7 @@ ELSEWHERE = {
         "StoreUnavailable",
         "StoreUnfinished",
         "StrictReturnError",
+        "TenantElsewhere",
         "TooManySteps",
         "UntrustedSchema",
         "WakeupsLost",

@@ -81,6 +81,8 @@ begin
   end if;
   perform public.delete_all_rows();
   delete from treadle.meta m where m.name = 'owned';
+  drop function if exists treadle.elsewhere() cascade;
+  drop table if exists treadle.arriving;
   update treadle.shift set seconds = 0;
 end $$
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -14,6 +15,7 @@ from tests.cli.conftest import APP
 from tests.cli.looked_at import order, send
 from treadle import MemoryBackend, Treadle
 from treadle.backends.many import ManyStores
+from treadle.backends.sqlite import SqliteBackend
 from treadle.errors import StoreUnavailable
 from treadle.testing import WrappedBackend
 
@@ -108,3 +110,30 @@ def test_lists_of_one_store(links: dict[str, Link]) -> None:
     links["us"].is_down = True
     assert run("dead", "--store", "us").code == 3
     assert "left out what did not answer: us" in run("dead", "--by", "reason", "--store", "us").err
+
+
+def test_a_tenant_moves(monkeypatch: pytest.MonkeyPatch, quick_directory: Path, tmp_path: Path) -> None:
+    """From file to file and back, with who and why in the audit."""
+    stores = {name: SqliteBackend(quick_directory / f"{tmp_path.name}-{name}.db") for name in ("eu", "us")}
+    app = Treadle(ManyStores(stores), work=looked_at.TYPES)
+    monkeypatch.setattr(looked_at, "app", app)
+    run("stores", "place", "acme", "eu")
+    assert run("list", "--tenant", "acme").code == 0
+
+    async def fill() -> None:
+        await app.tenant("acme").enqueue(send(1))
+        await app.close()
+
+    asyncio.run(fill())
+    answer = run("move", "--tenant", "acme", "--from", "eu", "--to", "us", "--because", "room")
+    assert answer.out.startswith("acme is in us now: 1 item, 0 of them running; writes waited ")
+    assert run("stores", "place", "acme").out == "acme is in us\n"
+    (entry,) = run("audit", "--json", "--tenant", "acme").objects
+    assert (entry["verb"], entry["about"], entry["reason"], entry["count"]) == ("move", "eu to us", "room", 1)
+    assert run("move", "--tenant", "acme", "--to", "us").out == "acme is in us\n"
+    assert run("move", "--tenant", "acme", "--give-up").out == "there was no move to give up\n"
+    (moved,) = run("move", "--tenant", "acme", "--to", "eu", "--json").objects
+    assert (moved["source"], moved["to"], moved["items"]) == ("us", "eu", 1)
+    assert run("move", "--tenant", "acme", "--from", "us", "--to", "eu").code == 0
+    assert run("move", "--to", "us").code == 2
+    assert run("move", "--tenant", "acme", "--to", "mars").code == 2

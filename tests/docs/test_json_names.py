@@ -178,6 +178,8 @@ WITH_SEVERAL_STORES = (
     ("mark", "dead"),
     ("store", "stores"),
     ("place", "stores place acme us"),
+    ("moved tenant", "move --tenant acme --to eu"),
+    ("given up move", "move --tenant acme --give-up"),
 )
 
 

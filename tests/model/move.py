@@ -26,6 +26,25 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
+from treadle.records import TenantMark, TenantState
+from treadle.store.rules.tenant_moves import (
+    Refusal,
+    activated,
+    committed,
+    copying,
+    discarded,
+    frozen,
+    given_up,
+    may_forget,
+    may_take,
+    prepared,
+    refusal,
+    started,
+    thawed,
+)
+
 
 class Planted(NamedTuple):
     """A mistake that the checks must find."""
@@ -36,7 +55,7 @@ class Planted(NamedTuple):
 
 
 MISTAKES: Final = {
-    "a commit with any freeze": Planted("a commit does not look at the number of the freeze", 936),
+    "a commit with any freeze": Planted("a commit does not look at the number of the freeze", 495),
     "a copy from any freeze": Planted("records are taken that were read under another freeze", 3264),
     "active too early": Planted("the new store owns the tenant before the decision", 0),
     "a thaw after the decision": Planted("a tenant that has moved can be thawed", 0),
@@ -51,7 +70,7 @@ MISTAKES: Final = {
     "forget anything": Planted("what is forgotten may be the tenant that came back", 1),
     "home too early": Planted("home names the new store before the decision", 6),
     "started again": Planted("a move that was given up can be started again", 431),
-    "prepared again": Planted("a store takes a move that is older than what it knows", 12126),
+    "prepared again": Planted("a store takes a move that is older than what it knows", 13),
     "a discard without a trace": Planted("a store that discards forgets that the tenant had gone", 13),
     "reads while away": Planted("a store answers reads about a tenant that it is forgetting", 1),
     "numbers that stay": Planted("the number does not go along", 0),
@@ -59,12 +78,14 @@ MISTAKES: Final = {
 
 Token: TypeAlias = tuple[str, int]
 Status: TypeAlias = Literal["ready", "running", "ended"]
-State: TypeAlias = Literal["none", "owned", "frozen", "away", "importing"]
-"""`none`: the store has never heard of the tenant, so no one may ask it for the tenant."""
-Refusal: TypeAlias = Literal["locked", "away"]
+NOW: Final = 0.0
+"""Freezes thaw when a walk says so."""
 GROUPS: Final = 3
 MEMBERS: Final = 2
 WORKERS: Final = 2
+
+
+replace_mark: Final = msgspec.structs.replace
 
 
 class Mistake(AssertionError):
@@ -102,27 +123,40 @@ class Content:
 class Store:
     name: str
     planted: str
-    state: State = "none"
-    number: int = 0
-    move: int = 0
-    """The move that is under way. 0: none."""
-    to: str = ""
-    """Where the tenant went from here, or goes to."""
-    frozen_by: int = 0
-    copy: int = 0
-    """While importing: the freeze under which records are taken. 0: before it."""
+    mark: TenantMark | None = None
+    """None: the store has never heard of the tenant, so no one may ask it for the tenant."""
     content: Content = field(default_factory=Content)
     staged: Content = field(default_factory=Content)
     tokens: int = 0
 
+    @property
+    def state(self) -> TenantState | None:
+        return None if self.mark is None else self.mark.state
+
+    @property
+    def number(self) -> int:
+        return 0 if self.mark is None else self.mark.number
+
+    @property
+    def move(self) -> int:
+        return 0 if self.mark is None else self.mark.move
+
+    @property
+    def to(self) -> str:
+        return "" if self.mark is None else self.mark.to
+
+    def _put(self, mark: TenantMark | None) -> bool:
+        """Take a mark, unless the step is refused."""
+        if mark is not None:
+            self.mark = mark
+        return mark is not None
+
     # -- what clients, workers and operators call ------------------------------------------------------
 
     def refusal(self) -> Refusal | None:
-        if self.state == "none":
+        if self.mark is None:
             raise Mistake(f"{self.name} was asked for a tenant that it never had")
-        if self.state == "owned":
-            return None
-        return "away" if self.state == "away" else "locked"
+        return refusal(self.mark, NOW)
 
     def _unless(self, mistake: str) -> Refusal | None:
         refused = self.refusal()
@@ -147,7 +181,7 @@ class Store:
 
     def claim(self, worker: int, number: int) -> tuple[Item, Token] | None:
         """The oldest ready item. Workers ask all stores, also those that never had the tenant."""
-        if self.state == "none" or self._unless("claimed while frozen"):
+        if self.mark is None or self._unless("claimed while frozen"):
             return None
         item = next((item for item, row in self.content.rows.items() if row.status == "ready"), None)
         if item is None:
@@ -172,7 +206,7 @@ class Store:
 
     def free(self, worker: int) -> list[Item]:
         """The worker is dead: what it was running is ready again."""
-        if self.state == "none" or self.refusal():
+        if self.mark is None or self.refusal():
             return []
         found = [item for item, row in self.content.rows.items() if row.worker == worker]
         for item in found:
@@ -182,14 +216,14 @@ class Store:
 
     def requeue(self, item: Item) -> bool:
         row = self.content.rows.get(item)
-        if self.state == "none" or self.refusal() or row is None or row.status != "ended":
+        if self.mark is None or self.refusal() or row is None or row.status != "ended":
             return False
         self.content.rows[item] = replace(row, status="ready")
         self.content.open[item.group] += 1
         return True
 
     def delete(self, group: int) -> bool:
-        if self.state == "none" or self.refusal() or self.content.open.get(group) != 0:
+        if self.mark is None or self.refusal() or self.content.open.get(group) != 0:
             return False
         del self.content.open[group]
         for member in range(MEMBERS):
@@ -199,53 +233,41 @@ class Store:
     # -- what movers call at the old store -------------------------------------------------------------
 
     def start(self, seen: int, to: str) -> int | None:
-        """Begin a move, if nothing has happened since `seen` was read. Its number."""
-        if (
-            self.state == "owned"
-            and not self.move
-            and (seen == self.number or self.planted == "started again")
-        ):
-            self.number = self.move = self.number + 1 if self.planted != "started again" else seen + 1
-            self.to = to
-            return self.move
-        return None
+        """The number of the move that has begun."""
+        assert self.mark is not None
+        mark = replace_mark(self.mark, number=seen) if self.planted == "started again" else self.mark
+        return self.move if self._put(started(mark, seen, to)) else None
 
     def freeze(self, move: int) -> int | None:
-        """The number of the freeze. One that holds is put off."""
-        if self.move != move or self.state not in ("owned", "frozen"):
-            return None
-        if self.state == "owned":
-            self.number += 1
-            self.state, self.frozen_by = "frozen", self.number
-        return self.frozen_by
+        """The number of the freeze."""
+        assert self.mark is not None
+        return self.mark.freeze if self._put(frozen(self.mark, move, NOW, NOW + 1)) else None
 
     def thaw(self) -> None:
-        """By itself, when the time of the freeze is over."""
-        if self.state == "frozen" or (
-            self.state == "away" and self.frozen_by and self.planted == "a thaw after the decision"
-        ):
-            self.state = "owned"
+        """Its time is over."""
+        if self.mark is None:
+            return
+        if self.state == "away" and self.mark.freeze and self.planted == "a thaw after the decision":
+            self.mark = replace_mark(self.mark, state="owned")
+        self.mark = thawed(self.mark, NOW + 2)
 
     def commit(self, move: int, freeze: int) -> bool:
-        """The decision. True too if it was made before."""
-        same = freeze == self.frozen_by or self.planted == "a commit with any freeze"
-        if self.state == "frozen" and self.move == move and same:
-            self.state = "away"
-        return self.state == "away" and self.move == move and self.frozen_by == freeze
+        assert self.mark is not None
+        if self.planted == "a commit with any freeze":
+            freeze = self.mark.freeze
+        return self._put(committed(self.mark, move, freeze, NOW))
 
     def give_up(self, move: int) -> bool:
-        """End a move that is not decided. True too if it has ended so."""
-        if self.state == "away" and self.move == move:
-            return False
-        if self.move == move and self.state in ("owned", "frozen"):
-            self.move, self.state, self.to = 0, "owned", ""
-            if self.planted != "started again":
-                self.number += 1
-        return True
+        assert self.mark is not None
+        number = self.number
+        done = self._put(given_up(self.mark, move))
+        if self.planted == "started again":
+            self.mark = replace_mark(self.mark, number=number)
+        return done
 
     def forget(self, number: int) -> bool:
         """A portion of what has moved. False: nothing is left, or it is another matter by now."""
-        fits = self.state == "away" and self.number == number
+        fits = self.mark is not None and may_forget(self.mark, number)
         if not (fits or self.planted == "forget anything") or not self.content.open:
             return False
         group = next(iter(self.content.open))
@@ -257,52 +279,47 @@ class Store:
     # -- what movers call at the new store -------------------------------------------------------------
 
     def prepare(self, move: int) -> bool:
-        if self.state == "importing" and self.move == move:
-            return True
-        newer = move > self.number or self.planted == "prepared again"
-        if self.state not in ("none", "away", "importing") or not newer or self.content.open:
-            return False
-        self.state, self.move, self.number, self.copy = "importing", move, move, 0
-        self.staged = Content()
-        return True
+        before = self.mark
+        known = before
+        if before is not None and self.planted == "prepared again":
+            known = replace_mark(before, number=0)
+        done = self._put(prepared(known, move, is_empty=not self.content.open))
+        if done and self.mark != before:
+            self.staged = Content()
+        return done
 
-    def begin_copy(self, move: int, freeze: int, frozen: Content) -> bool:
+    def begin_copy(self, move: int, freeze: int, now: Content) -> bool:
         """From now on records of this freeze. What came earlier stays if it is as it is in the old store."""
-        if self.state != "importing" or self.move != move or freeze < self.copy:
+        before = self.mark
+        if before is None or not self._put(copying(before, move, freeze)):
             return False
-        if freeze > self.copy and self.planted != "an early copy stays":
+        if self.mark != before and self.planted != "an early copy stays":
             self.staged = Content(
-                {item: row for item, row in self.staged.rows.items() if frozen.rows.get(item) == row},
-                {group: open for group, open in self.staged.open.items() if frozen.open.get(group) == open},
+                {item: row for item, row in self.staged.rows.items() if now.rows.get(item) == row},
+                {group: open for group, open in self.staged.open.items() if now.open.get(group) == open},
             )
-        self.copy = freeze
         return True
 
     def take(self, move: int, freeze: int, put: Callable[[Content], None]) -> bool:
-        right = freeze == self.copy or self.planted == "a copy from any freeze"
-        if self.state != "importing" or self.move != move or not right:
+        if self.mark is not None and self.planted == "a copy from any freeze":
+            freeze = self.mark.freeze
+        if self.mark is None or not may_take(self.mark, move, freeze):
             return False
         put(self.staged)
         return True
 
     def activate(self, move: int, freeze: int) -> None:
-        if self.state == "importing" and self.move == move and self.copy == freeze:
-            self.state, self.move, self.to, self.content = "owned", 0, "", self.staged.copy()
-            self.frozen_by = 0
-            if self.planted != "numbers that stay":
-                self.number = freeze
+        if self.mark is not None and self._put(activated(self.mark, move, freeze)):
+            self.content = self.staged.copy()
+            if self.planted == "numbers that stay":
+                self.mark = replace_mark(self.mark, number=move)
 
     def discard(self, move: int) -> None:
-        """Empty it. It is as it was before it began to import, and takes this move no more."""
         if self.state == "importing" and self.move == move:
             self.staged = Content()
-            self.move = 0
-            self.state = "away"
             if self.planted == "a discard without a trace":
-                self.state = "owned"
-        elif self.state in ("none", "away") and self.number < move:
-            self.number = move
-            self.state = "away"
+                self.mark = replace_mark(self.mark, state="owned", move=0)
+        self._put(discarded(self.mark, move))
 
 
 @dataclass
@@ -385,7 +402,7 @@ def _copied(old: Store, new: Store, move: int, planted: str) -> Generator[None, 
         new.activate(move, freeze)
         yield
     if planted not in ("an early copy stays", "a copy from any freeze", "early counters") and (
-        new.staged != frozen or new.copy != freeze
+        new.staged != frozen or not new.mark or new.mark.freeze != freeze
     ):
         return None
     return freeze
@@ -437,7 +454,7 @@ class World:
         self.random = random.Random(seed)
         self.planted = planted
         self.stores = {name: Store(name, planted) for name in "AB"}
-        self.stores["A"].state = "owned"
+        self.stores["A"].mark = TenantMark()
         self.home = Home()
         self.programs: list[Program] = []
         self.known = ["A"] * (WORKERS + 1)

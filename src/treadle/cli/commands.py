@@ -23,6 +23,7 @@ from . import (
     fleet,
     group,
     items,
+    move,
     pause,
     promote,
     run,
@@ -139,6 +140,7 @@ dead.register(commands)
 pause.register(commands)
 bulk.register(commands)
 promote.register(commands)
+move.register(commands)
 stores.register(commands)
 audit.register(commands)
 watch.register(commands)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -16,7 +16,7 @@ from treadle.define.option_checks import check_count, check_page_size
 from treadle.engine.core import Core
 from treadle.engine.timers import StoreClock
 from treadle.errors import InputError
-from treadle.item import WorkerState
+from treadle.item import AuditNote, WorkerState
 from treadle.item_facts import MAX_WAIT, LimitUse, Overview
 from treadle.options import HasId
 from treadle.records import (
@@ -25,6 +25,7 @@ from treadle.records import (
     AuditPage,
     BacklogSample,
     Line,
+    MovedTenant,
     QueueBacklog,
     Related,
     Stat,
@@ -330,6 +331,7 @@ class Placements:
 
     _core: Core
     _tenant: str | None
+    _note: AuditNote | None
 
     @property
     def stores_away(self) -> tuple[str, ...]:
@@ -352,6 +354,46 @@ class Placements:
         check_tenant(tenant)
         several = await self._several()
         return await several.place(tenant, store)
+
+    async def move_tenant(
+        self,
+        tenant: str,
+        to: str,
+        *,
+        source: str | None = None,
+        resume: bool = False,
+        freeze: float = 10.0,
+        skew: float = 1.0,
+        progress: Callable[[int], object] = int,
+    ) -> MovedTenant:
+        """Move a tenant to another store while clients and workers go on. A worker that runs an item of it
+        settles the item there.
+
+        to: the name of the new store.
+        source: the name of the store that has it. None: whichever has.
+        resume: go on with a move that has begun, and whose process has died.
+        freeze: the most seconds for which others may have to wait to write in the old store.
+        skew: seconds by which the clocks of the two stores may differ.
+        """
+        check_tenant(tenant)
+        several = await self._several()
+        return await several.move_tenant(
+            tenant,
+            to,
+            source=source,
+            resume=resume,
+            freeze=freeze,
+            skew=skew,
+            note=self._note,
+            progress=progress,
+        )
+
+    async def give_up_move(self, tenant: str) -> bool:
+        """End a move of a tenant that has begun and is not decided: the tenant stays where it is. Returns
+        False if there is none."""
+        check_tenant(tenant)
+        several = await self._several()
+        return await several.give_up_move(tenant)
 
     async def _several(self) -> Placed:
         several = placed(self._core.backend)

@@ -36,9 +36,11 @@ from treadle.store.portable import (
     Head,
     PortableAudit,
     PortableGroup,
+    PortableKey,
     Tally,
     damaged,
 )
+from treadle.store.rules.tenant_moves import MARKS, PREFIX
 
 PORTION: Final = 1000
 FREEZE: Final = 120.0
@@ -191,7 +193,9 @@ async def promote(
 
         try:
             async with new.import_(move, store_name(old)) as filled:
-                copied = await _copy(read, filled, export, lambda done: progress("copy", done))
+                copied = await _copy(
+                    _without_marks(read, new), filled, export, lambda done: progress("copy", done)
+                )
                 await _add_note(filled, copied, note, "promote", f"{store_name(old)} to {address}")
                 await filled.finish()
             content = await _compare(new, move, copied.tally, lambda done: progress("compare", done), export)
@@ -348,6 +352,25 @@ async def _copy(
         raise InputError("there are no records: this is no whole export")
     portable.check_nesting(outer)
     return _Copied(head, tally)
+
+
+def _without_marks(read: Read, new: Backend) -> Read:
+    """Raise for a store from which tenants have moved, if the new one cannot refuse what comes for them."""
+    if "tenant_moves" in new.capabilities:
+        return read
+
+    async def checked(limit: int) -> Sequence[bytes]:
+        found = await read(limit)
+        for data in found:
+            record = portable.decode(data)
+            if isinstance(record, PortableKey) and record.tenant == MARKS and record.key.startswith(PREFIX):
+                raise BackendError(
+                    f"the tenant {record.key.removeprefix(PREFIX)!r} has moved: a store that has taken part "
+                    f"in that is promoted to SQLite or PostgreSQL only, not to {store_name(new)}"
+                )
+        return found
+
+    return checked
 
 
 async def _add_note(filled: Import, copied: _Copied, note: AuditNote | None, verb: str, about: str) -> None:

@@ -118,8 +118,19 @@ class PortableStep(Struct, array_like=True, frozen=True, gc=False):
     times: Count
 
 
+class PortableLease(Struct, array_like=True, frozen=True, gc=False):
+    """The lease of an item that runs while its tenant moves: it goes along, with its token."""
+
+    worker: str
+    token: Token
+    begun: bool
+    started_at: Instant | None
+    """When the handler of the attempt before this one began."""
+    resumes: bool = False
+
+
 class PortableItem(Portable, tag="item", kw_only=True):
-    """An item in any state but `running`."""
+    """An item in any state but `running`. One that has a lease is `ready` here."""
 
     number: Number
     id: str
@@ -199,6 +210,8 @@ class PortableItem(Portable, tag="item", kw_only=True):
     """Numbers, instants and values."""
     logs: tuple[bytes, ...] = ()
     """What its last attempts have logged, the last one last."""
+    lease: PortableLease | None = None
+    """Only in the records of a tenant that moves from store to store: never in a file."""
 
 
 class PortableGroup(Portable, tag="group", kw_only=True):
@@ -219,6 +232,17 @@ class PortableGroup(Portable, tag="group", kw_only=True):
     ended_at: Instant | None = None
     outer: Number | None = None
     value: bytes | None = None
+
+
+class PortableWorker(Portable, tag="worker", kw_only=True):
+    """A worker that has a lease which goes along. Only in the records of a tenant that moves."""
+
+    id: str
+    until: Instant
+    lease: Duration | None = None
+    types: tuple[str, ...] | None = None
+    info: bytes | None = None
+    release: str = ""
 
 
 class PortableOrder(Portable, tag="order", kw_only=True):
@@ -321,6 +345,7 @@ AnyRecord: TypeAlias = (
     Head
     | PortableItem
     | PortableGroup
+    | PortableWorker
     | PortableOrder
     | PortableSchedule
     | PortableRemoval
@@ -345,7 +370,7 @@ _decode: Final = msgspec.msgpack.Decoder(AnyRecord).decode
 def goes_along(record: AnyRecord, tenant: str | None) -> bool:
     """Whether a record is in the export of a tenant, or of all."""
     match record:
-        case Head():
+        case Head() | PortableWorker():
             return True
         case PortableItem() | PortableGroup() | PortableRun() | PortableKey() | PortableAudit():
             return tenant is None or record.tenant == tenant
@@ -484,7 +509,7 @@ class Beside:
             case PortableAudit() if record.tenant is None:  # who does this
                 record.tenant = self._tenant
                 record.no = self._audit = self._audit + 1
-            case Head() | PortableKey():
+            case Head() | PortableKey() | PortableWorker():
                 pass
             case _:
                 return None
@@ -699,6 +724,20 @@ def unleased(item: PortableItem, lease: LostLease, now: float) -> PortableItem:
     return item
 
 
+def leased(item: PortableItem, lease: PortableLease) -> PortableItem:
+    """A running item whose lease goes along."""
+    item.status, item.suspended, item.lease = "ready", False, lease
+    return item
+
+
+def lost_lease(item: PortableItem, release: str, now: float) -> PortableItem:
+    """An item whose lease cannot go along after all."""
+    lease, item.lease = item.lease, None
+    if lease is None:
+        return item
+    return unleased(item, LostLease(lease.worker, release, lease.begun, lease.started_at), now)
+
+
 # ------------------------------------------------------------------------------------------ counts and files
 
 
@@ -764,6 +803,24 @@ class Tally:
     @property
     def total(self) -> int:
         return sum(self.counts.values())
+
+
+class RecordsChecksum:
+    """Counts records as they are stored, in their order."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._sum = _digest()
+
+    def add(self, records: Sequence[bytes]) -> None:
+        for data in records:
+            self._count += 1
+            self._sum.update(len(data).to_bytes(8, "big"))
+            self._sum.update(data)
+
+    @property
+    def total(self) -> tuple[int, str]:
+        return self._count, self._sum.hexdigest()
 
 
 MAGIC: Final = b"treadle\n"

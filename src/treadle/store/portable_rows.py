@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from msgspec.structs import asdict, astuple
 
-from treadle.errors import BackendError
+from treadle.errors import BackendError, InputError
 from treadle.item import StepKind
 
 from .portable import (
@@ -34,6 +34,7 @@ from .portable import (
     PortableSchedule,
     PortableStat,
     PortableStep,
+    PortableWorker,
     limit_of,
 )
 from .rules.limits import LimitState, idle_at
@@ -193,6 +194,8 @@ def add_other(record: AnyRecord, values: RowValues, rows: Rows) -> None:
     match record:
         case Head() | PortableItem():
             raise AssertionError(record)
+        case PortableWorker():
+            raise InputError("a worker is no record of a file")
         case PortableGroup():
             table, row = "group", astuple(record)
         case PortableOrder():

@@ -23,13 +23,14 @@ from treadle.backend import (
 from treadle.base.ids import slot_of
 from treadle.base.timing import Clock, SystemClock
 from treadle.errors import BackendError, StoreUnavailable, UnsupportedError
-from treadle.item import DEFAULT_TENANT
-from treadle.records import StoreMark
+from treadle.item import DEFAULT_TENANT, AuditNote
+from treadle.records import MovedTenant, StoreMark
 
 from .claim import Background, ManyClaims
 from .limits import ManyLimits
 from .lists import ManyLists
 from .member import Member, number_of, together
+from .mover import FREEZE, SKEW, TenantMover
 from .operate import ManyOperations
 from .orders import ManyOrders
 from .places import TenantPlaces, check_names
@@ -66,7 +67,7 @@ class ManyStores:
         slot: Callable[[str], int] = slot_of,
     ) -> None:
         check_names(list(stores))
-        clock = clock or SystemClock()
+        clock = self._clock = clock or SystemClock()
         idle_leases = max(IDLE_LEASES, len(stores)) if idle_leases is None else idle_leases
         backends = list(stores.values())
         self.capabilities = (CAPABILITIES | {"transactions"}).intersection(
@@ -160,6 +161,37 @@ class ManyStores:
         gets by itself."""
         name = self.places.preferred(tenant) if store is None else self.places.named(store).name
         return (await self.places.place(tenant, name)).name
+
+    async def move_tenant(
+        self,
+        tenant: str,
+        to: str,
+        *,
+        source: str | None = None,
+        resume: bool = False,
+        freeze: float = FREEZE,
+        skew: float = SKEW,
+        note: AuditNote | None = None,
+        progress: Callable[[int], object] = int,
+    ) -> MovedTenant:
+        return await self._mover().move(
+            tenant,
+            to,
+            source=source,
+            resume=resume,
+            freeze=freeze,
+            skew=skew,
+            note=note,
+            progress=progress,
+        )
+
+    async def give_up_move(self, tenant: str) -> bool:
+        return await self._mover().give_up(tenant)
+
+    def _mover(self) -> TenantMover:
+        if self.by_root:
+            raise UnsupportedError("tenant_moves", "ManyStores", advice="by root a tenant is in all stores")
+        return TenantMover(self.places, self._clock)
 
     # -- life ------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from treadle.errors import BackendError, StoreUnavailable
 from treadle.item import Claim, Demand, Lease, Loss, Settlement, Wake
 from treadle.store.rules import MOST_DOOMED
 
-from .member import Member, in_parts, inner, number_of, together
+from .member import Member, in_parts, inner, together
 from .orders import ManyOrders
 from .places import TenantPlaces
 from .view import Room, Views, WorkerView, may_have_more
@@ -35,6 +35,8 @@ from .view import Room, Views, WorkerView, may_have_more
 PATIENCE: Final = 0.25
 """Seconds that a claim or a heartbeat waits for one store while others may answer."""
 LEAST_PATIENCE: Final = 0.02
+LOOK: Final = 1.0
+"""Seconds after which a claim for certain tenants asks again where they are."""
 NEVER_VALID: Final = -1
 """A version of orders that no store gives: it hands out nothing."""
 TIMES: Final = 10
@@ -44,11 +46,6 @@ TIMES: Final = 10
 def outer_lease(lease: Lease, member: Member) -> Lease:
     """A lease of a store as it is known outside."""
     return replace(lease, token=member.outer(lease.token)) if member.number else lease
-
-
-def inner_lease(lease: Lease) -> Lease:
-    """A lease as its store knows it."""
-    return replace(lease, token=inner(lease.token)) if number_of(lease.token) else lease
 
 
 class Background:
@@ -98,6 +95,8 @@ class ManyClaims:
         self._monotonic = clock.monotonic
         self._wake = wake
         self._beat_again = beat_again
+        self._looked: dict[str, float] = {}
+        """When a tenant of a demand was last looked for, by the monotonic clock."""
 
     async def claim(self, demand: Demand) -> Claim:
         view, room = self._views.of(demand.worker), Room(demand)
@@ -160,7 +159,10 @@ class ManyClaims:
             return list(self._places.members)
         numbers: set[int] = set()
         for tenant in demand.tenants:
-            found = await self._places.find(tenant)
+            found = self._places.known(tenant)
+            if found is None or self._monotonic() - self._looked.get(tenant, 0.0) > LOOK:
+                self._looked[tenant] = self._monotonic()
+                found = await self._places.checked(tenant)
             numbers |= set() if found is None else {found.number}
         serving = [member for member in self._places.members if member.number in numbers]
         return serving or [self._places.home]
@@ -278,12 +280,17 @@ class ManyClaims:
 
     async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
         """The engine asks for those of one store at a time."""
+        adopted = self._views.adopted
 
         async def one(member: Member, some: list[Lease]) -> list[Loss | None]:
-            lost: Mapping[int, Loss] = await member.call("begin", [inner_lease(lease) for lease in some])
-            return [lost.get(inner(lease.token)) for lease in some]
+            lost: Mapping[int, Loss] = await member.call("begin", [adopted.inner(lease) for lease in some])
+            answers: list[Loss | None] = [lost.get(inner(lease.token)) for lease in some]
+            for n, lease in enumerate(some):
+                if answers[n] == "not_found" and (new := await adopted.moved(lease, member)) is not None:
+                    (answers[n],) = await one(new, [lease])
+            return answers
 
-        found = await in_parts(leases, lambda lease: self._places.of_token(lease.token), one)
+        found = await in_parts(leases, adopted.place_of, one)
         return {lease.token: why for lease, why in zip(leases, found, strict=True) if why is not None}
 
     async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
@@ -296,7 +303,7 @@ class ManyClaims:
             if member.number in view.asking:
                 view.unsure.add(member.number)
                 return []
-            tokens = [inner(token) for token in known if number_of(token) == member.number]
+            tokens = [inner(token) for token in known]  # also of leases that have moved to this store
             tokens += [token for number, token in view_late if number == member.number]
             try:
                 found: Sequence[Lease] = await member.call("unknown_leases", worker, tokens)
@@ -315,7 +322,7 @@ class ManyClaims:
         """Ask a store that may have leased items to this worker for those of which it does not know."""
         if member.number not in view.unsure:
             return
-        known = [inner(token) for token in self._views.held if number_of(token) == member.number]
+        known = [inner(token) for token in self._views.held]
         late = [lease.token for each, lease in view.late if each is member]
         found: Sequence[Lease] = await member.call("unknown_leases", worker, known + late)
         view.unsure.discard(member.number)

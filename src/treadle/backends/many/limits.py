@@ -9,10 +9,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from treadle.doers.limit_rules import is_limit_of_all, is_limit_of_lanes
-from treadle.errors import PlacementError
+from treadle.errors import PlacementError, TenantElsewhere
 from treadle.item import PermitReply, PermitRequest
 
-from .claim import inner_lease
 from .member import Member, in_parts, together
 from .places import TenantPlaces
 from .view import Views
@@ -28,7 +27,12 @@ class ManyLimits:
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         member = await self._places.of_key(tenant, key)
-        claimed: bool = await member.call("claim_key", key, owner, ttl, tenant=tenant)
+        try:
+            claimed: bool = await member.call("claim_key", key, owner, ttl, tenant=tenant)
+        except TenantElsewhere:
+            if await self._places.moved_from(tenant, member) is None:
+                raise
+            return await self.claim_key(key, owner, ttl, tenant=tenant)
         return claimed
 
     async def key_owner(self, key: str, *, tenant: str) -> str | None:
@@ -45,7 +49,7 @@ class ManyLimits:
                 _check_scope(request, by_root=self._places.by_root)
 
         async def one(member: Member, some: list[PermitRequest]) -> Sequence[PermitReply]:
-            sent = [_inner_request(each) for each in some]
+            sent = [self._inner(each) for each in some]
             replies: Sequence[PermitReply] = await member.call("take_permits", sent, worker=worker)
             return replies
 
@@ -53,7 +57,7 @@ class ManyLimits:
 
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         async def one(member: Member, some: list[PermitRequest]) -> Sequence[None]:
-            await member.call("return_permits", [_inner_request(each) for each in some], worker=worker)
+            await member.call("return_permits", [self._inner(each) for each in some], worker=worker)
             return [None] * len(some)
 
         await in_parts(requests, self._of, one)
@@ -62,7 +66,7 @@ class ManyLimits:
         """Ask all stores what they have counted, then tell each what to keep of its own."""
         parts: dict[int, list[PermitRequest]] = {member.number: [] for member in self._places.members}
         for request in held:
-            parts[self._of(request).number].append(_inner_request(request))
+            parts[self._of(request).number].append(self._inner(request))
 
         async def ask(member: Member) -> int:
             found: int = await member.call("keep_permits", (), UNCOUNTED, worker=worker)
@@ -79,13 +83,12 @@ class ManyLimits:
             await together([keep(member, known) for member, known in zip(members, found, strict=True)])
         return sum(found)
 
+    def _inner(self, request: PermitRequest) -> PermitRequest:
+        lease = request.lease
+        return request if lease is None else replace(request, lease=self._views.adopted.inner(lease))
+
     def _of(self, request: PermitRequest) -> Member:
-        return self._places.home if request.lease is None else self._places.of_token(request.lease.token)
-
-
-def _inner_request(request: PermitRequest) -> PermitRequest:
-    lease = request.lease
-    return request if lease is None else replace(request, lease=inner_lease(lease))
+        return self._places.home if request.lease is None else self._views.adopted.place_of(request.lease)
 
 
 def _check_scope(request: PermitRequest, *, by_root: bool) -> None:

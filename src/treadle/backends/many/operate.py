@@ -51,7 +51,7 @@ class ManyOperations:
                 by_store.setdefault(self._places.of_id(id), []).append(id)
             return changed_of([await change(*each) for each in (by_store or {self._places.home: []}).items()])
         if tenant is not None:
-            member = await self._places.find(tenant)
+            member = await self._places.checked(tenant)
             return await change(self._places.home if member is None else member, ids)
         with all_stores():
             known = await self._reads.find_items(ids, None)
@@ -201,8 +201,10 @@ class ManyOperations:
         if tx is not None:
             check_transactions(self._places)
         ids = [signal.id for signal in signals]
-        if tenant is not None or self._places.by_root:
+        if self._places.by_root:
             members = [await self._places.find(tenant, id) or self._places.home for id in ids]
+        elif tenant is not None:
+            members = [await self._places.checked(tenant) or self._places.home] * len(ids)
         else:
             with all_stores():
                 known = await self._reads.find_items(ids, None)

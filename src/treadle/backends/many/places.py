@@ -9,10 +9,14 @@ key wins in the whole fleet, and they go along when a store is promoted.
 | home | `member.0`, `member.1` ... | the names of all stores, in the order of their numbers |
 | home | `joined.NAME` | that a store was told its name: one that has forgotten it has lost its data |
 | home | `tenant.ACME` | the name of the store that has the tenant `ACME` |
+| each store | `mark.ACME` | whether the tenant `ACME` is there, or where it went: see `tenant_moves` |
 | home | `by` | that places are by root (`roots`), and of how many stores |
 
 A tenant gets its place with its first write: the store that a hash of both names prefers. It is asked for,
 not computed, so that stores can be added, and so that a tenant can be placed by hand.
+
+Home names the first place of a tenant. A store that it has left says where it went from there, and is asked
+each time: what a process remembers may be old. Who is sent on ends the move, if its mover has not.
 """
 
 from __future__ import annotations
@@ -25,9 +29,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypeVar
 from uuid import uuid4
 
-from treadle.backend import chosen_store, no_such_store, store_name
+from treadle.backend import MovesTenants, chosen_store, no_such_store, store_name
 from treadle.errors import BackendError, InputError, PlacementError, StoreUnavailable, WrongStore
-from treadle.records import STORES_TENANT
+from treadle.records import STORES_TENANT, TenantMark
+from treadle.store.rules.tenant_moves import PREFIX, activated, decode_mark
 
 from .member import Member, number_of
 
@@ -45,6 +50,8 @@ OPENING: Final = 2.0
 """Seconds to wait for a store to open after another one has."""
 MOST_KNOWN: Final = 100_000
 """Tenants whose places a process remembers."""
+MOST_HOPS: Final = 50
+"""Stores that a tenant is followed through."""
 MOST_TENANTS: Final = 10_000
 """Tenants of a store that joins others with items in it."""
 
@@ -287,15 +294,59 @@ class TenantPlaces(StorePlaces):
         found = self.known(tenant)
         if found is None:
             name = await self.home.call("key_owner", _key(tenant), tenant=TENANT)
-            found = None if name is None else self._learn(tenant, name)
+            if name is not None:
+                found = self.learn(tenant, await self.follow(tenant, self._named(tenant, name)))
         return found
+
+    async def checked(self, tenant: str) -> Member | None:
+        """As `find`, also if it has moved since this process has learned where it is."""
+        found = self.known(tenant)
+        if found is None:
+            return await self.find(tenant)
+        return await self.moved_from(tenant, found) or found
 
     async def having(self, tenant: str | None) -> Sequence[Member]:
         """The stores that may have something of a tenant. None: of any tenant."""
         if tenant is None:
             return self.members
-        found = await self.find(tenant)
+        found = await self.checked(tenant)
         return [] if found is None else [found]
+
+    # -- tenants that have moved -----------------------------------------------------------------------
+
+    async def mark_at(self, member: Member, tenant: str) -> TenantMark | None:
+        """What a store says about a tenant. None: it has taken part in no move of it."""
+        return decode_mark(await member.call("key_owner", PREFIX + tenant, tenant=TENANT))
+
+    async def moved_from(self, tenant: str, member: Member) -> Member | None:
+        """Where a tenant is, if it is not in this store any more. None: as far as the store says, it is."""
+        if self.by_root or len(self.members) == 1 or tenant.startswith(OWN):
+            return None
+        found = await self.follow(tenant, member)
+        if found is member:
+            return None
+        return self.learn(tenant, found)
+
+    async def follow(self, tenant: str, member: Member) -> Member:
+        """Where a tenant is that was in this store once. A move that is decided is ended on the way."""
+        for _ in range(MOST_HOPS):
+            mark = await self.mark_at(member, tenant)
+            if mark is None or mark.state in ("owned", "frozen") or not mark.to:
+                return member
+            following = self._named(tenant, mark.to)
+            if mark.state == "away":
+                await self.finish(tenant, mark, following)
+            member = following
+        raise BackendError(f"the stores send on who asks for {tenant!r}, and none has it")
+
+    async def finish(self, tenant: str, decided: TenantMark, new: Member) -> None:
+        """Let a store own the tenant that another one has given away, if it does not yet."""
+        mark = await self.mark_at(new, tenant)
+        if mark is None:
+            return
+        owned = activated(mark, decided.move, decided.freeze)
+        if owned is not None and isinstance(new.backend, MovesTenants):
+            await new.backend.tenant_moves.receive(tenant, mark, owned)
 
     async def of_key(self, tenant: str, key: str) -> Member:
         """Where a key is claimed."""
@@ -337,7 +388,7 @@ class TenantPlaces(StorePlaces):
         """The store that a tenant gets by itself. Another store more changes few tenants."""
         return max(self.by_name, key=lambda name: hashlib.blake2b(f"{name}\0{tenant}".encode()).digest())
 
-    def _learn(self, tenant: str, name: str) -> Member:
+    def _named(self, tenant: str, name: str) -> Member:
         member = self.by_name.get(name)
         if member is None:
             raise PlacementError(
@@ -345,6 +396,10 @@ class TenantPlaces(StorePlaces):
                 f"it names {', '.join(self.by_name)}",
                 parameters=("tenant",),
             )
+        return member
+
+    def learn(self, tenant: str, member: Member) -> Member:
+        """A store has a tenant: another one may have had it."""
         self._known[tenant] = member
         if len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)

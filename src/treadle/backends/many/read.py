@@ -7,7 +7,7 @@ store that does not answer is named (`missing_stores` of treadle.backend), or th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -99,7 +99,7 @@ class ManyReads:
         self._places = places
         self._answers = answers
         self._tell = tell
-        self._late: list[Ended] = []
+        self._late: list[tuple[int, Ended]] = []
         """What was answered late."""
         self._asking: dict[int, asyncio.Task[Ended]] = {}
         """Questions for what has ended that were left behind, by the numbers of the stores."""
@@ -122,9 +122,10 @@ class ManyReads:
             return await in_parts(ids, self._places.of_id, read_some)
         if tenant is not None:
             member = await self._places.find(tenant)
-            if member is not None:
+            while member is not None:
                 states = await member.call(verb, ids, tenant=tenant)
                 found = [None if state is None else Found(state, member) for state in states]
+                member = await self._places.moved_from(tenant, member) if None in found else None
             return found
         missing: list[StoreUnavailable] = []
 
@@ -150,8 +151,10 @@ class ManyReads:
 
     async def having(self, id: str, tenant: str | None) -> Member | None:
         """The store that has an item, or may have it."""
-        if tenant is not None or self._places.by_root:
+        if self._places.by_root:
             return await self._places.find(tenant, id)
+        if tenant is not None:
+            return await self._places.checked(tenant)
         (found,) = await self.find_items([id], None)
         return None if found is None else found.member
 
@@ -206,10 +209,10 @@ class ManyReads:
         found_groups: dict[Ref, GroupState] = {}
         missing: set[Ref] = set()
         late, self._late = self._late, []
-        for answer in late:
+        for number, answer in late:
             found_items.update({ref: answer.items[ref] for ref in items if ref in answer.items})
             found_groups.update({ref: answer.groups[ref] for ref in groups if ref in answer.groups})
-            missing |= answer.missing.intersection((*items, *groups))
+            missing |= await self._not_moved(number, answer.missing.intersection((*items, *groups)))
         known = {*found_items, *found_groups, *missing}
         parts: dict[int, tuple[Member, list[Ref], list[Ref]]] = {}
         for refs, are_groups in ((items, False), (groups, True)):
@@ -222,21 +225,32 @@ class ManyReads:
                     continue
                 _, some_items, some_groups = parts.setdefault(member.number, (member, [], []))
                 (some_groups if are_groups else some_items).append(ref)
-        for answer in await self._ended(list(parts.values())) if parts else ():
+        for number, answer in await self._ended(list(parts.values())) if parts else ():
             found_items.update(answer.items)
             found_groups.update(answer.groups)
-            missing |= answer.missing
+            missing |= await self._not_moved(number, answer.missing)
         return Ended(found_items, found_groups, frozenset(missing))
 
-    async def _ended(self, parts: Sequence[tuple[Member, list[Ref], list[Ref]]]) -> list[Ended]:
+    async def _not_moved(self, number: int, refs: Collection[Ref]) -> set[Ref]:
+        """Those that a store does not have, without those of tenants that have left it: they are asked for
+        again, there."""
+        moved = {
+            tenant
+            for tenant in {tenant for tenant, _ in refs}
+            if await self._places.moved_from(tenant, self._places.members[number]) is not None
+        }
+        return {ref for ref in refs if ref[0] not in moved}
+
+    async def _ended(self, parts: Sequence[tuple[Member, list[Ref], list[Ref]]]) -> list[tuple[int, Ended]]:
+        """The answers, each with the number of its store."""
         if len(self._places.members) == 1:
-            return [await member.call("ended", items, groups) for member, items, groups in parts]
-        tasks: list[asyncio.Task[Ended]] = []
+            return [(member.number, await member.call("ended", *refs)) for member, *refs in parts]
+        tasks: dict[asyncio.Task[Ended], int] = {}
         for member, items, groups in parts:
             if member.number not in self._asking:
                 task: asyncio.Task[Ended] = asyncio.ensure_future(member.call("ended", items, groups))
                 self._asking[member.number] = task
-                tasks.append(task)
+                tasks[task] = member.number
         if not tasks:
             await asyncio.sleep(ENDED_PATIENCE)
             return []
@@ -249,15 +263,16 @@ class ManyReads:
         for error in errors:
             if not isinstance(error, StoreUnavailable) or len(errors) == len(tasks):
                 raise error
-        return [task.result() for task in done if task.exception() is None]
+        return [(tasks[task], task.result()) for task in done if task.exception() is None]
 
     def _came_late(self, task: asyncio.Task[Ended]) -> None:
         """Keep an answer for the next question, and let it be asked."""
+        (number,) = [number for number, each in self._asking.items() if each is task] or [0]
         self._asking = {number: each for number, each in self._asking.items() if each is not task}
         if task.cancelled() or task.exception() is not None:
             return  # the store is asked again
         answer = task.result()
-        self._late = [*self._late, answer][-MOST_LATE:]
+        self._late = [*self._late, (number, answer)][-MOST_LATE:]
         if refs := (*answer.items, *answer.missing):
             self._tell(Wake(items=refs, groups=tuple(answer.groups)))
         elif answer.groups:

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from treadle.backend import all_stores
-from treadle.errors import PlacementError
+from treadle.errors import PlacementError, TenantElsewhere
 from treadle.item import (
     Fire,
     Lease,
@@ -23,7 +23,7 @@ from treadle.item import (
     Submitted,
 )
 
-from .claim import ManyClaims, inner_lease
+from .claim import ManyClaims
 from .member import Member, in_parts
 from .merge import effects_of
 from .places import TenantPlaces
@@ -36,6 +36,8 @@ Answer = tuple[Submitted, ...] | Rejected
 
 PATIENCE: Final = 1.0
 """Seconds to wait for the schedules of each store: they are few, and others are due meanwhile."""
+SENT_ON: Final = 5
+"""How often a call is sent on, if its tenant moves again and again."""
 FORGED: Final = Outcome(verb="stale", loss="not_found")
 """The answer for a lease with the tenant of another one."""
 
@@ -50,12 +52,24 @@ class ManyWrites:
         if tx is not None:
             check_transactions(self._places)
             await self._check_placed(submissions)
+        return await self._submit(submissions, tx, SENT_ON)
+
+    async def _submit(self, submissions: Sequence[Submission], tx: object, hops: int) -> Sequence[Answer]:
+        """hops: how often a tenant may have moved meanwhile."""
         pairs = [(each, await place_of_submission(self._places, each)) for each in submissions]
 
         async def one(member: Member, some: list[tuple[Submission, Member]]) -> Sequence[Answer]:
             tenant = some[0][0].items[0].tenant if some[0][0].items else None
-            with within(tx, member, tenant):
-                answers: Sequence[Answer] = await member.call("submit", [each for each, _ in some], tx=tx)
+            given = [each for each, _ in some]
+            try:
+                with within(tx, member, tenant):
+                    answers: Sequence[Answer] = await member.call("submit", given, tx=tx)
+            except TenantElsewhere:
+                if tx is not None or not hops:
+                    raise
+                for whose in {item.tenant for each in given for item in each.items}:
+                    await self._places.moved_from(whose, member)
+                return [answer for each in given for answer in await self._submit([each], None, hops - 1)]
             self._views.heat([member.number])
             return [self._outer(answer, member) for answer in answers]
 
@@ -83,41 +97,55 @@ class ManyWrites:
         )
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        """The engine settles those of one store at a time."""
+        """The engine settles those of one store at a time. What has moved is settled where it is now."""
         parts: list[Settled] = []
+        adopted = self._views.adopted
 
         async def one(member: Member, some: list[Settlement]) -> Sequence[Outcome]:
             for each in some:
                 if isinstance(self._places, RootPlaces) and each.children:
                     self._places.check_children(each.lease, each.children)
-            some = [replace(each, lease=inner_lease(each.lease)) for each in some]
-            answer: Settled = await member.call("settle", some)
+            sent = [replace(each, lease=adopted.inner(each.lease)) for each in some]
+            answer: Settled = await member.call("settle", sent)
             parts.append(answer)
             self._views.heat([member.number])
-            return answer.outcomes
+            outcomes = list(answer.outcomes)
+            for n, each in enumerate(some):
+                if outcomes[n].loss == "not_found" and (new := await adopted.moved(each.lease, member)):
+                    (outcomes[n],) = await one(new, [each])
+            return outcomes
 
-        sent = [each for each in settlements if self._is_of_tenant(each.lease)]
-        answers = iter(await in_parts(sent, lambda each: self._places.of_token(each.lease.token), one))
-        outcomes = [next(answers) if self._is_of_tenant(each.lease) else FORGED for each in settlements]
+        sent = [each for each in settlements if await self._is_of_tenant(each.lease)]
+        settled = await in_parts(sent, lambda each: adopted.place_of(each.lease), one)
+        answers = {id(each): outcome for each, outcome in zip(sent, settled, strict=True)}
+        outcomes = [answers.get(id(each), FORGED) for each in settlements]
         held = self._views.held
         for settlement, outcome in zip(settlements, outcomes, strict=True):
             if outcome.verb in ("applied", "stale"):
                 held.discard(settlement.lease.token)
+                adopted.drop(settlement.lease.token)
         at = max([part.at for part in parts], default=0.0)
         return Settled(tuple(outcomes), effects_of(part.effects for part in parts), at)
 
-    def _is_of_tenant(self, lease: Lease) -> bool:
-        """Whether the store that gave a lease has its tenant."""
+    async def _is_of_tenant(self, lease: Lease) -> bool:
+        """Whether the store that gave a lease, or that has it now, has its tenant."""
         known = self._places.known(lease.tenant, lease.id)
-        return known is None or known is self._places.of_token(lease.token)
+        if known is None or known is self._views.adopted.place_of(lease):
+            return True
+        return not self._places.by_root and await self._views.adopted.find(lease, known)
 
     async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
+        adopted = self._views.adopted
+
         async def one(member: Member, some: list[Record]) -> Sequence[Loss | None]:
-            sent = [replace(each, lease=inner_lease(each.lease)) for each in some]
-            losses: Sequence[Loss | None] = await member.call("record", sent)
+            sent = [replace(each, lease=adopted.inner(each.lease)) for each in some]
+            losses: list[Loss | None] = list(await member.call("record", sent))
+            for n, each in enumerate(some):
+                if losses[n] == "not_found" and (new := await adopted.moved(each.lease, member)):
+                    (losses[n],) = await one(new, [each])
             return losses
 
-        return await in_parts(records, lambda each: self._places.of_token(each.lease.token), one)
+        return await in_parts(records, lambda each: adopted.place_of(each.lease), one)
 
 
 class ManySchedules:
@@ -168,7 +196,12 @@ class ManySchedules:
 
     async def fire(self, fire: Fire) -> Answer | None:
         member = await self._of_fire(fire)
-        answer: Answer | None = await member.call("fire", fire)
+        try:
+            answer: Answer | None = await member.call("fire", fire)
+        except TenantElsewhere:
+            await self._places.moved_from(fire.items[0].tenant, member)
+            member = await self._of_fire(fire)
+            answer = await member.call("fire", fire)
         self._views.heat([member.number])
         if answer is None or isinstance(answer, Rejected):
             return answer
@@ -185,12 +218,27 @@ class ManySchedules:
         if member is None:
             return place  # no store has it: any says so
         if fire.items and place is not member:
-            raise PlacementError(
-                f"the schedule {fire.name!r} is in the store {member.name!r}, and submits for the tenant "
-                f"{fire.items[0].tenant!r}, which is in {place.name!r}",
-                parameters=("tenant",),
-            )
+            if await self._places.moved_from(fire.items[0].tenant, member) is None:
+                raise PlacementError(
+                    f"the schedule {fire.name!r} is in the store {member.name!r}, and submits for the tenant "
+                    f"{fire.items[0].tenant!r}, which is in {place.name!r}",
+                    parameters=("tenant",),
+                )
+            return await self._take_along(fire.name, member, place)
         return member
+
+    async def _take_along(self, name: str, old: Member, new: Member) -> Member:
+        """Store a schedule where its tenant has gone, as it is, and remove it here. If this process dies in
+        between, the next one does it."""
+        stored: Sequence[Schedule] = await old.call("schedules")
+        for schedule in stored:
+            if schedule.name == name:
+                await new.call("put_schedule", schedule)
+                if schedule.paused:
+                    await new.call("pause_schedule", name, True)
+                await old.call("drop_schedule", name)
+        self._known[name] = new
+        return new
 
     def _taken(self, lease: Lease, member: Member) -> Lease:
         return self._claims.taken(lease, member)

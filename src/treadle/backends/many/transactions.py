@@ -11,7 +11,6 @@ from treadle.backend import Transaction
 from treadle.errors import InputError, PlacementError, UnsupportedError
 from treadle.item import ItemState, Loss, Record, Rejected, Settled, Settlement, Submission, Submitted
 
-from .claim import inner_lease
 from .member import Member
 from .places import TenantPlaces
 from .read import tagged
@@ -73,7 +72,7 @@ class ManyTransactions:
     @asynccontextmanager
     async def of(self, tenant: str) -> AsyncGenerator[Transaction]:
         """A transaction in the store of a tenant."""
-        member = await self._places.of(tenant)
+        member = await self._places.checked(tenant) or await self._places.of(tenant)
         if member.is_away:
             raise member.refusal()
         await member.open()
@@ -97,9 +96,9 @@ class ManyTransaction:
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         for each in settlements:
-            self._check(each.lease.tenant, self._places.of_token(each.lease.token))
+            self._check(each.lease.tenant, self._views.adopted.place_of(each.lease))
         return await self._inner.settle(
-            [replace(each, lease=inner_lease(each.lease)) for each in settlements]
+            [replace(each, lease=self._views.adopted.inner(each.lease)) for each in settlements]
         )
 
     async def submit(self, submissions: Sequence[Submission]) -> Sequence[tuple[Submitted, ...] | Rejected]:
@@ -109,7 +108,9 @@ class ManyTransaction:
         return await self._inner.submit(submissions)
 
     async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
-        return await self._inner.record([replace(each, lease=inner_lease(each.lease)) for each in records])
+        return await self._inner.record(
+            [replace(each, lease=self._views.adopted.inner(each.lease)) for each in records]
+        )
 
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
         if tenant is not None and (await self._places.find(tenant)) is not self._member:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from treadle.item import Claim, Demand, Heartbeat, HeartbeatReply, Lease, SharedRoom
 
+from .adopted import Adopted
 from .member import Member
 from .places import MOST_KNOWN, TenantPlaces
 
@@ -117,6 +118,7 @@ class Views:
         """Stores in which this process wrote something since it has sent a wake-up."""
         self.held: set[int] = set()
         """The tokens of the leases that were handed out here, and whose ends are not known here."""
+        self.adopted = Adopted(places, self.held, lambda: [*self._views])
 
     def of(self, worker: str) -> WorkerView:
         view = self._views.get(worker)
@@ -131,6 +133,8 @@ class Views:
         if len(self._leased) >= MOST_KNOWN:
             self._leased.clear()
         self._leased[tenant] = member
+        if not self._places.by_root and self._places.known(tenant) not in (None, member):
+            self._places.learn(tenant, member)
 
     def probably(self, tenant: str) -> Member:
         """Where a tenant is: known, or by a lease of it. Home, if neither is."""

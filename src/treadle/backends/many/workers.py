@@ -21,7 +21,7 @@ from treadle.errors import BackendError, StoreUnavailable
 from treadle.item import AuditNote, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.logs.lines import WARNING, log_line
 
-from .claim import PATIENCE, Background, inner_lease
+from .claim import PATIENCE, Background
 from .member import Member, number_of
 from .merge import workers_of
 from .places import TenantPlaces, within_patience
@@ -58,11 +58,24 @@ class ManyWorkers:
         if beat.registers:
             _remember(view, beat)
         held: defaultdict[int, list[Lease]] = defaultdict(list)
+        adopted = self._views.adopted
         for lease in beat.held:
-            held[number_of(lease.token)].append(inner_lease(lease))
+            held[adopted.place_of(lease).number].append(adopted.inner(lease))
         answered = await self._send(view, beat, held)
         late, view.replies = view.replies, {}
-        return self._merged(view, beat, {**answered, **late})
+        merged = self._merged(view, beat, {**answered, **late})
+        return await self._without_moved(beat, merged) if merged.lost else merged
+
+    async def _without_moved(self, beat: Heartbeat, reply: HeartbeatReply) -> HeartbeatReply:
+        """A reply without leases that are not lost: their items have moved."""
+        adopted, lost = self._views.adopted, dict(reply.lost)
+        for lease in beat.held:
+            if lost.get(lease.token) == "not_found":
+                with suppress(StoreUnavailable):
+                    if await adopted.moved(lease, adopted.place_of(lease)) is not None:
+                        del lost[lease.token]
+        self._views.held.difference_update(lost)
+        return replace(reply, lost=lost)
 
     async def _send(
         self, view: WorkerView, beat: Heartbeat, held: Mapping[int, Sequence[Lease]]
@@ -108,10 +121,11 @@ class ManyWorkers:
         view.permits[member.number] = reply.permits
         if reply.fresh and view.last_beat is not None and view.last_beat.info is not None:
             self.beat_again(view, member)  # it was removed there, and what it said with it
-        if not member.number:
-            return reply
-        unknown = None if reply.unknown is None else [member.outer(token) for token in reply.unknown]
-        lost = {member.outer(token): why for token, why in reply.lost.items()}
+        adopted = self._views.adopted
+        unknown = reply.unknown
+        if unknown:  # not one that has moved here while it runs
+            unknown = [member.outer(token) for token in unknown if not adopted.is_held(token)]
+        lost = {adopted.outer(member, token): why for token, why in reply.lost.items()}
         return replace(reply, lost=lost, unknown=unknown)
 
     def _must_beat(self, view: WorkerView, member: Member, beat: Heartbeat, held: Sequence[Lease]) -> bool:
@@ -152,7 +166,6 @@ class ManyWorkers:
         for reply in replies.values():
             lost.update(reply.lost)
             unknown = None if unknown is None or reply.unknown is None else [*unknown, *reply.unknown]
-        self._views.held.difference_update(lost)
         return HeartbeatReply(
             fresh=bool(replies) and all(reply.fresh for reply in replies.values()),
             lost=lost,

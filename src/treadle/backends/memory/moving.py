@@ -28,6 +28,7 @@ from treadle.store.portable import (
     PortableSample,
     PortableSchedule,
     PortableStat,
+    PortableWorker,
     unleased,
 )
 from treadle.store.rules.limits import LimitState, idle_at
@@ -318,6 +319,8 @@ class MemoryImport(Import):
             case PortableAudit():
                 store.audits.append(portable.audit_of(record))
                 store.audit_numbers = count(record.no + 1)
+            case PortableWorker():
+                raise InputError("a worker is no record of a file")
             case _:
                 assert_never(record)
 

@@ -4,6 +4,7 @@ backend.py            PostgresBackend, made of the verbs in
   submit.py claim.py settle.py steps.py read.py operate.py orders.py workers.py limits.py schedules.py
   transactions.py
 moving.py             the schema as records, and filled from records; marks of a store that has moved
+tenant_moves.py       a tenant that leaves, or comes in, while the schema is in use
 connection.py         calls with retries
 connector.py          opening connections: the hosts of a URL, the login, the types of arrays
 pool.py               a bounded pool of connections

@@ -35,6 +35,7 @@ from .settle import PostgresSettle
 from .statements import statement
 from .steps import PostgresSteps
 from .submit import PostgresSubmit
+from .tenant_moves import PostgresTenantMoves
 from .transactions import PostgresTransactions
 from .wakeups import NotifyWakeups, NoWakeups, PubSubWakeups, WakeSignature, channel_name
 from .watch import PostgresWatch
@@ -81,7 +82,7 @@ class PostgresBackend(
     - `long_transaction`: workers warn of transactions, of any session, that are older than this, in seconds.
     """
 
-    capabilities = CAPABILITIES | {"transactions", "parts"}
+    capabilities = CAPABILITIES | {"transactions", "parts", "tenant_moves"}
     wake_portion = 1200
     """Ids of one kind in a wake-up. One NOTIFY sends several payloads."""
 
@@ -249,6 +250,12 @@ class PostgresBackend(
 
     async def identity(self) -> str | None:
         return await self._moving.identity()
+
+    # -- moving tenants --------------------------------------------------------------------------------
+
+    @property
+    def tenant_moves(self) -> PostgresTenantMoves:
+        return PostgresTenantMoves(self._moving)
 
     # -- wake-ups --------------------------------------------------------------------------------------
 

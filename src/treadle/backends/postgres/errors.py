@@ -14,6 +14,7 @@ from treadle.errors import (
     StoreFull,
     StoreTooSlow,
     StoreUnavailable,
+    TenantElsewhere,
     TreadleError,
 )
 
@@ -48,6 +49,8 @@ _BUSY: Final = {
 _LOCKED: Final = "55P03"
 _STOPPED: Final = "57014"
 """The statement took longer than `statement_timeout`, or an operator stopped it."""
+ELSEWHERE: Final = "TM001"
+"""Raised by the trigger of tenant_moves.sql."""
 _FULL: Final = "53100"
 MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703", "42704"})
 """A schema, a table, a function, a column or a type is not there."""
@@ -127,6 +130,8 @@ def cause_of(error: BaseException) -> BaseException:
 def translated(error: BaseException) -> TreadleError:
     """The error to raise instead; the original is its cause."""
     found = _sqlstate(error)
+    if found == ELSEWHERE:
+        return TenantElsewhere("this PostgreSQL store")
     if found in _BUSY:
         return StoreUnavailable(f"PostgreSQL {_BUSY[found]}: {brief(error)}")
     if is_away(error) or is_conflict(error):

@@ -21,7 +21,7 @@ import asyncpg
 from asyncpg.transaction import Transaction
 
 from treadle.backend import Export, Import, unknown_move
-from treadle.errors import InputError, StoreNotEmpty, StoreUnavailable, TreadleError
+from treadle.errors import BackendError, InputError, StoreNotEmpty, StoreUnavailable, TreadleError
 from treadle.item import STEP_KINDS, Algorithm
 from treadle.records import StoreMark
 from treadle.store import portable
@@ -30,7 +30,10 @@ from treadle.store.portable import (
     Head,
     LostLease,
     PortableItem,
+    PortableLease,
     PortableLimit,
+    PortableWorker,
+    leased,
     unleased,
 )
 from treadle.store.portable_rows import (
@@ -47,6 +50,7 @@ from treadle.store.portable_rows import (
     record_of,
     recorded,
 )
+from treadle.store.rules.tenant_moves import MARKS, PREFIX
 
 from .columns import ALGORITHM_CODES, REASON_CODES, RUNNING, STATUS_CODES, VERDICTS
 from .connection import Record
@@ -59,6 +63,7 @@ from .statements import statement, statements, text
 
 _sql = statements("moving")
 
+_table_oid: Final = statement("schema", "table_oid")
 PORTION: Final = 1000
 LOCK_SECONDS: Final = 60
 """Seconds to wait for transactions of others that have written, and are open."""
@@ -126,10 +131,14 @@ class MovingSchema:
         await connection.execute(statement("connection", "pin_search_path"))
         return transaction
 
-    async def freeze(self, connection: Connection) -> None:
+    @property
+    def create_waiting(self) -> str:
+        return _sql("create_waiting")
+
+    async def freeze(self, connection: Connection, patience: int = LOCK_SECONDS) -> None:
         """Take the locks. No statement before this in the transaction may take a snapshot: what commits until
         the locks are there would be missing in it."""
-        await connection.execute(text("moving", "lock_wait", seconds=str(LOCK_SECONDS)))
+        await connection.execute(text("moving", "lock_wait", seconds=str(patience)))
         try:
             await connection.execute(self.sql("freeze"))
         except asyncpg.UndefinedTableError as error:
@@ -152,6 +161,25 @@ class MovingSchema:
         await connection.execute(text("moving", "drop_schema", schema=self.schema.name))
         await connection.execute(text("moving", "rename", before=self.parked, after=self.schema.name))
 
+    async def add_fence(self, connection: Connection) -> None:
+        """Refuse from now on what would be stored of the tenants that are elsewhere, as their marks say."""
+
+        def sql(name: str) -> str:
+            return self.schema.sql(statement("tenant_moves", name))
+
+        if await connection.fetchval(sql("any_mark"), MARKS, PREFIX):
+            await connection.execute(await connection.fetchval(sql("fence"), MARKS))
+            if not await connection.fetchval(sql("has_fence")):
+                await connection.execute(sql("add_fence"))
+
+    async def check_none_arriving(self, connection: Connection) -> None:
+        """Raise if records of a tenant have come that is not here yet: they would be left out."""
+        if await connection.fetchval(_table_oid, f'"{self.schema.name}".arriving') is None:
+            return
+        tenant = await connection.fetchval(self.schema.sql(statement("tenant_moves", "arriving_tenant")))
+        if tenant is not None:
+            raise BackendError(f"the tenant {tenant!r} is on its way into this store: end its move first")
+
     # -- the verbs -------------------------------------------------------------------------------------
 
     async def mark(self) -> StoreMark | None:
@@ -168,6 +196,8 @@ class MovingSchema:
                 raise refusal(mark)
             if mark is None:
                 await self.schema.check(connection)
+                if tenant is None:
+                    await self.check_none_arriving(connection)
             # The snapshot is taken after the lock.
             transaction = await self.begin(connection, "repeatable_read")
             if mark is not None:
@@ -264,9 +294,11 @@ class PostgresExport(Export):
         tenant: str | None,
         *,
         frozen: bool,
+        leases: bool = False,
     ) -> None:
         self._store = store
         self._tenant = tenant
+        self._leases = leases
         self._connection = connection
         self._transaction = transaction
         self._frozen = frozen
@@ -322,6 +354,13 @@ class PostgresExport(Export):
             last = rows[-1][0]
             for row in rows:
                 yield group_of(row)
+        if self._leases:
+            for row in await self._rows("workers_of", self._tenant):
+                id, until, lease, types, info, release = row
+                names = None if types is None else tuple(types)
+                yield PortableWorker(
+                    id=id, until=until, lease=lease, types=names, info=info, release=release or ""
+                )
         async for record in self._rest(now):
             yield record
 
@@ -340,7 +379,11 @@ class PostgresExport(Export):
         for more in found:
             fields = more.fields(tuple(sorted(pending[more.no])) if more.no in pending else ())
             item = portable.portable_item(states[more.no], fields | of_items.get(more.no, {}))
-            if more.status == RUNNING and more.verdict is None:
+            if more.status == RUNNING and more.verdict is None and self._leases and more.token is not None:
+                resumes = bool(more.suspended)
+                kept = PortableLease(more.worker or "", more.token, more.begun, more.began, resumes)
+                item = leased(item, kept)
+            elif more.status == RUNNING and more.verdict is None:
                 lease = LostLease(more.worker or "", more.release or "", more.begun, more.began)
                 item = unleased(item, lease, now)
             items.append(item)
@@ -399,6 +442,7 @@ class _PostgresFields(NamedTuple):
     closes: bool
     recorded: int
     suspended: bool | None
+    token: int | None
 
     def fields(self, pending: tuple[str, ...]) -> dict[str, Any]:
         status, seq = self.status, self.seq or 0
@@ -548,6 +592,7 @@ class PostgresImport(Import):
         await self._connect()
         for name in ("audit_number", "analyze"):
             await self._connection.execute(self._store.sql(name))
+        await self._store.add_fence(self._connection)
         await self._store.park(self._connection, IMPORTING, self._move, self._source)
         await self._transaction.commit()
 
@@ -586,12 +631,16 @@ class PostgresImport(Import):
 class PostgresPartImport(PostgresImport):
     """Adds a tenant to a schema that is in use, in one transaction. Others wait to write meanwhile."""
 
+    reads_leases = False
+    """Whether leases come along."""
+
     def __init__(
         self, store: MovingSchema, connection: Connection, transaction: Transaction, tenant: str
     ) -> None:
         super().__init__(store, connection, transaction, "", "")
         self._tenant = tenant
         self._beside: portable.Beside | None = None
+        self._leased: list[PortableItem] = []
 
     async def _write(self, records: Sequence[AnyRecord]) -> None:
         if isinstance(records[0], Head):
@@ -612,7 +661,14 @@ class PostgresPartImport(PostgresImport):
 
     async def finish(self) -> None:
         await self._connect()
-        reader = PostgresExport(self._store, self._connection, self._transaction, self._tenant, frozen=False)
+        reader = PostgresExport(
+            self._store,
+            self._connection,
+            self._transaction,
+            self._tenant,
+            frozen=False,
+            leases=self.reads_leases,
+        )
         found: list[bytes] = []
         while portion := await reader.read(PORTION):
             found += portion

@@ -51,6 +51,7 @@ from treadle.store.portable import (
     PortableSample,
     PortableSchedule,
     PortableStat,
+    PortableWorker,
     unleased,
 )
 from treadle.store.rules.limits import LimitState, idle_at
@@ -834,6 +835,8 @@ class RedisImport(Import):
             case PortableAudit():
                 self._audits = [self._audits[0] or record.no, max(self._audits[1], record.no)]
                 yield b"HSET", "audits", [pack_number(record.no), pack_audit(portable.audit_of(record))]
+            case PortableWorker():
+                raise InputError("a worker is no record of a file")
             case _:
                 assert_never(record)
 

@@ -6,6 +6,7 @@ threads             execute verbs in their threads: reads beside all writes, whi
 process_directory   where the processes on one file find each other; wakeups go through it
 connection, schema  how the file is opened, and that it is still the same one; migrations/*.sql
 moving, marks       the file as records, and filled from records; marks of a store that has moved
+tenant_moves        a tenant that leaves, or comes in, while the file is in use
 statements          loads sql/*.sql, and executes them inside a transaction
 
 One module and one sql/*.sql per verb: submit (dependencies), claim (fairness, workers), settle (endings,

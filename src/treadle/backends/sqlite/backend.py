@@ -84,6 +84,7 @@ from .lists import list_groups, list_items, list_workflows
 from .moving import MovingStore, SqliteExport, SqliteImport
 from .records import add_stats, put_samples, read_samples, read_stats
 from .statements import Tx
+from .tenant_moves import SqliteTenantMoves
 from .transactions import call_with_connection
 from .watch import ready_lines
 
@@ -111,7 +112,7 @@ class SqliteBackend(SqliteDatabase):
     items can still be settled.
     """
 
-    capabilities = CAPABILITIES | {"transactions", "parts"}
+    capabilities = CAPABILITIES | {"transactions", "parts", "tenant_moves"}
     answers_at_once = ("publish",)
 
     @property
@@ -534,6 +535,12 @@ class SqliteBackend(SqliteDatabase):
 
     async def identity(self) -> str | None:
         return await self._moving.identity()
+
+    # -- moving tenants --------------------------------------------------------------------------------
+
+    @property
+    def tenant_moves(self) -> SqliteTenantMoves:
+        return SqliteTenantMoves(self._moving)
 
     # -- transactions ----------------------------------------------------------------------------------
 

@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
-from treadle.errors import BackendError, InputError, StoreFull, StoreUnavailable, TreadleError
+from treadle.errors import (
+    BackendError,
+    InputError,
+    StoreFull,
+    StoreUnavailable,
+    TenantElsewhere,
+    TreadleError,
+)
 
 from .marks import mark_behind, refusal
 from .records import add_functions
@@ -28,6 +35,9 @@ Durability: TypeAlias = Literal["full", "normal"]
 LOG_LIMIT = 64 * 2**20
 """The write-ahead log is truncated when it is larger than this and the writer is idle."""
 _SETTINGS = ("checkpoint_pages", "log_limit", "cache_size", "temporary_data", "deleted_rows", "foreign_keys")
+
+ELSEWHERE = "treadle: the tenant is elsewhere"
+"""What the triggers of tenant_moves.sql say."""
 
 _creating = threading.Lock()
 
@@ -151,6 +161,8 @@ def breaks_connection(error: sqlite3.Error) -> bool:
 def translated(error: sqlite3.Error, path: Path) -> TreadleError:
     """The error to raise instead, with the original as its cause."""
     code = _code(error)
+    if ELSEWHERE in str(error):
+        return TenantElsewhere(str(path))
     mark = mark_behind(error, path)
     if mark is not None:
         return refusal(mark)

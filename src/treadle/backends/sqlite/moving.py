@@ -35,6 +35,9 @@ from treadle.store.portable import (
     LostLease,
     PortableGroup,
     PortableItem,
+    PortableLease,
+    PortableWorker,
+    leased,
     unleased,
 )
 from treadle.store.portable_rows import (
@@ -51,6 +54,7 @@ from treadle.store.portable_rows import (
     recorded,
 )
 from treadle.store.rules.submission import Dependencies, is_tolerant
+from treadle.store.rules.tenant_moves import MARKS, PREFIX
 
 from .connection import connect, create_file, is_busy, retry_while_locked, translated, usable_path
 from .dependencies import WaitingItem, find_known, store_dependencies
@@ -85,6 +89,15 @@ _MARK: Final = "treadle_part"
 _KEPT: Final = frozenset({"treadle_meta", "treadle_counter"})
 """Tables whose rows an empty store has too."""
 PORTION: Final = 1000
+
+
+_MARKS: Final = statements("tenant_moves")
+
+
+def add_fences(connection: sqlite3.Connection) -> None:
+    """Refuse from now on what would be stored of a tenant that is elsewhere, as its mark says."""
+    for name in ("fence_items", "fence_keys"):
+        connection.execute(_MARKS[name])
 
 
 class MovingStore:
@@ -266,7 +279,15 @@ def _empty(connection: sqlite3.Connection) -> None:
 class SqliteExport(Export):
     """Reads one snapshot. If it is frozen, it has the write lock: others wait. A crash lets them go on."""
 
-    def __init__(self, store: MovingStore, tenant: str | None, *, freeze: bool, move: str | None) -> None:
+    def __init__(
+        self,
+        store: MovingStore,
+        tenant: str | None,
+        *,
+        freeze: bool,
+        move: str | None = None,
+        leases: bool = False,
+    ) -> None:
         self._store = store
         self._frozen = freeze and move is None
         self._connection = store.connect()
@@ -288,7 +309,9 @@ class SqliteExport(Export):
             raise
         self._tx = Tx(self._connection.cursor(), store.clock.now())
         self._tenant = tenant
-        self._records = _records(self._tx, tenant)
+        if tenant is None:
+            check_none_arriving(self._connection)
+        self._records = records_of(self._tx, tenant, leases=leases)
 
     async def read(self, limit: int = 1000) -> Sequence[bytes]:
         return await self._store.run(lambda: self._take(limit))
@@ -324,17 +347,33 @@ class SqliteExport(Export):
         self._connection.close()
 
 
-def _records(tx: Tx, tenant: str | None) -> Iterator[AnyRecord]:
+def check_none_arriving(connection: sqlite3.Connection) -> None:
+    """Raise if records of a tenant have come that is not here yet: they would be left out."""
+    if connection.execute(_SQL["has_arriving"]).fetchall()[0][0]:
+        for (tenant,) in connection.execute(_SQL["arriving_tenant"]).fetchall():
+            raise BackendError(f"the tenant {tenant!r} is on its way into this store: end its move first")
+
+
+def records_of(tx: Tx, tenant: str | None, *, leases: bool = False) -> Iterator[AnyRecord]:
+    """leases: they go along."""
     no, seq, token, orders = tx.rows(_SQL["head"])[0]
     workers = tuple(id for (id,) in tx.rows(_SQL["live_workers"], tx.now))
     counters = {"number": no, "place": seq, "token": token, "orders": orders}
     yield Head(store="sqlite", tenant=tenant, at=tx.now, workers=workers, **counters)
-    yield from _items(tx, tenant)
+    yield from _items(tx, tenant, leases=leases)
     yield from _groups(tx)
+    if leases:
+        yield from _workers(tx, tenant)
     yield from _rest(tx)
 
 
-def _items(tx: Tx, tenant: str | None) -> Iterator[PortableItem]:
+def _workers(tx: Tx, tenant: str | None) -> Iterator[PortableWorker]:
+    for id, until, lease, types, info, release in tx.rows(_SQL["workers_of"], tenant):
+        names = None if types is None else decode_ids(types)
+        yield PortableWorker(id=id, until=until, lease=lease, types=names, info=info, release=release or "")
+
+
+def _items(tx: Tx, tenant: str | None, *, leases: bool) -> Iterator[PortableItem]:
     last = -1
     while nos := [no for (no,) in tx.rows(_SQL["next_items"], last, PORTION, tenant)]:
         last = nos[-1]
@@ -348,7 +387,12 @@ def _items(tx: Tx, tenant: str | None) -> Iterator[PortableItem]:
             more = _SqliteFields(*row)
             names = tuple(sorted(pending[more.no])) if more.no in pending else ()
             item = portable.portable_item(states[more.no], more.fields(names) | of_items.get(more.no, {}))
-            if more.status == RUNNING:
+            if more.status == RUNNING and leases and more.token is not None:
+                token, resumes = more.token, more.records & 8 > 0
+                yield leased(
+                    item, PortableLease(more.worker_id, token, bool(more.begun), more.began, resumes)
+                )
+            elif more.status == RUNNING:
                 lease = LostLease(more.worker_id, more.worker_release or "", bool(more.begun), more.began)
                 yield unleased(item, lease, tx.now)
             else:
@@ -385,6 +429,7 @@ class _SqliteFields(msgspec.Struct, gc=False):
     records: int
     has_group: int
     closes: int
+    token: int | None
 
     def fields(self, pending: tuple[str, ...]) -> dict[str, Any]:
         status = self.status
@@ -549,6 +594,8 @@ class SqliteImport(Import):
             tx.run(_SQL[name], self._before)
         tx.run(_SQL["raise_counter"])
         tx.run(_SQL["no_types"], tx.now)
+        if tx.rows(_MARKS["any_mark"], MARKS, PREFIX):
+            add_fences(self._connection)
         tx.run(_SQL["drop_waiting"])
 
     def _finish(self) -> None:
@@ -610,6 +657,10 @@ class SqlitePartImport(SqliteImport):
         self._store.begin(connection)
         check_unmarked(connection)
         check_schema(connection)
+        self._check_room()
+
+    def _check_room(self) -> None:
+        connection = self._connection
         found = connection.execute(_SQL["tenant_in_the_way"], (self._tenant,)).fetchall()[0][0]
         if found is not None:
             raise StoreNotEmpty(f"sqlite:///{self._store.path}", f"{found} of {self._tenant}")
@@ -628,7 +679,9 @@ class SqlitePartImport(SqliteImport):
     def _finish(self) -> None:
         self._connect()
         self._beside.check(
-            record for record in _records(self._tx, self._tenant) if portable.goes_along(record, self._tenant)
+            record
+            for record in records_of(self._tx, self._tenant)
+            if portable.goes_along(record, self._tenant)
         )
         self._connection.execute("COMMIT")
 

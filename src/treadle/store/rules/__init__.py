@@ -13,6 +13,7 @@ orders.py       pauses and limits that operators order: versions, what is in for
 limits.py       permits of fleet-wide limits; room that types share in a claim
 steps.py        when waits are over, what a requeue forgets
 records.py      audit entries and statistics
+tenant_moves.py    marks of a tenant that moves from store to store, step by step
 watching.py     what operators read about items, workers and limits
 """
 

@@ -63,6 +63,7 @@ from .strict_lanes import StrictLaneCases
 from .subject import Subject, skip_unless_capable
 from .submit import DueTimeCases, RefusedSubmitCases, SubmitCases
 from .tenancy import TenantCases
+from .tenant_moves import TenantMoveCases
 from .times import TimeCases
 from .update import UpdateCases
 from .wakeups import WakeupCases
@@ -177,6 +178,7 @@ class BackendContract(
     ExportCases,
     ImportCases,
     MovedCases,
+    TenantMoveCases,
     LoadCases,
     BatchedSettleCases,
     BatchedSubmitCases,

@@ -61,7 +61,7 @@ class LifecycleCases:
 
     async def test_capabilities_are_known_words(self, backend: Backend) -> None:
         """A case names the capabilities that it needs and is skipped without them."""
-        assert backend.capabilities <= CAPABILITIES | {"transactions", "parts"}
+        assert backend.capabilities <= CAPABILITIES | {"transactions", "parts", "tenant_moves"}
 
     async def test_transactions_are_refused_without_the_capability(self, backend: Backend) -> None:
         """`UnsupportedError`, and nothing is stored."""

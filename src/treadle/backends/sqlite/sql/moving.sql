@@ -68,6 +68,18 @@ SELECT no, seq, token, orders FROM treadle_counter WHERE one = 1
 -- :name live_workers
 SELECT id FROM treadle_worker WHERE lease_until > ? AND removed = 0
 
+-- Those that have leases of a tenant, as they are here.
+-- :name workers_of
+SELECT id, lease_until, lease, types, info, release FROM treadle_worker
+WHERE no IN (SELECT worker FROM treadle_open INDEXED BY treadle_open_worker WHERE worker IS NOT NULL AND tenant = ?)
+
+-- Whether a tenant has ever come into the file while it was in use.
+-- :name has_arriving
+SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'treadle_arriving')
+
+-- :name arriving_tenant
+SELECT tenant FROM treadle_arriving LIMIT 1
+
 -- :name next_items
 SELECT no FROM treadle_item WHERE no > ?1 AND (?3 IS NULL OR tenant = ?3) ORDER BY no LIMIT ?2
 
@@ -77,7 +89,7 @@ SELECT i.no, i.group_no, i.keep, i.keep_dead, coalesce(o.contributes, d.contribu
        coalesce(o.any_end_counts, d.any_end_counts), o.met, d.met, o.status, o.seq, coalesce(o.due, d.due),
        o.ready_since, coalesce(o.redrives, d.redrives), o.holds_lane, o.verdict, w.id, w.release, o.begun, o.began,
        d.contributed, d.failed_group IS NOT NULL, k.no = i.no, k.changed_by, coalesce(o.records, d.records),
-       g.no IS NOT NULL, g.outer_no IS NOT NULL
+       g.no IS NOT NULL, g.outer_no IS NOT NULL, o.token
 FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i ON i.no = e.value
 LEFT JOIN treadle_open AS o ON o.no = i.no

@@ -97,6 +97,11 @@ select treadle.clock() as now, (select last_value from treadle.number) as number
   (select o.at::bigint from treadle.orders o where o.subject = '') as orders,
   array(select w.id from treadle.worker w where w.until > treadle.clock() and not w.gone) as workers
 
+-- Those that have leases of a tenant, as they are here.
+-- :name workers_of
+select w.id, w.until, w.lease, w.types, w.info, w.release from treadle.worker w
+where w.no in (select o.worker from treadle.open_item o where o.status = 5 and o.tenant = :tenant::text)
+
 -- :name next_items
 select array(select i.no from treadle.item i where i.no > :after::bigint and i.type is not null
   and (:tenant::text is null or i.tenant = :tenant) order by i.no
@@ -111,7 +116,7 @@ select i.no, coalesce(i.group_no, i.no), i.keep, i.keep_dead, i.contributes is n
   coalesce(i.counting, 0) = 1, o.met, o.status, o.shown_status, o.seq, coalesce(o.due, e.due), o.ready_since,
   coalesce(o.redrives, e.redrives), coalesce(o.holds_lane, false), o.verdict, w.id, w.release, coalesce(o.begun, true), o.began,
   coalesce(e.flags, 0), e.outcome, k.no is not null, k.changed_by, g.no is not null,
-  g.outermost is not null, coalesce(o.recorded, e.flags >> 5), o.suspended
+  g.outermost is not null, coalesce(o.recorded, e.flags >> 5), o.suspended, o.token
 from unnest(:nos::bigint[]) with ordinality n(no, place)
 join treadle.item i on i.no = n.no
 left join treadle.open_item o on o.no = n.no

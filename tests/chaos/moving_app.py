@@ -1,0 +1,74 @@
+"""The processes of a run in which a tenant moves: `python -m tests.chaos.moving_app work|move FILE URL`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from typing import Any
+
+from treadle import Context, Result, Retry, Treadle, work
+from treadle.errors import BackendError
+
+ENDLESS = Retry(attempts=None, base=0.05, max=0.5)
+LEAVES = 3
+TENANT = "acme"
+
+
+def counted(old: list[str] | None, id: str) -> list[str]:
+    return [*(old or ()), id]
+
+
+@work(name="leaf", retry=ENDLESS)
+async def leaf(ctx: Context, n: int) -> Result[None, list[str]]:
+    """Adds itself to the value of its group, once."""
+    await asyncio.sleep(random.uniform(0, 0.2))
+    return ctx.result(None, append=lambda old: counted(old, ctx.id))
+
+
+@work(name="root", retry=ENDLESS)
+async def root(ctx: Context, n: int) -> Result[None, list[str]]:
+    await asyncio.sleep(random.uniform(0, 0.1))
+    return ctx.queue(*(leaf(k) for k in range(LEAVES - 1))).next(leaf(n))
+
+
+def app_of(file: str, url: str) -> Treadle:
+    stores: dict[str, Any] = {"lite": f"sqlite:///{file}", "pg": url}
+    return Treadle(stores, by="tenant", work=[leaf, root], lease=3, poll_interval=0.1, statistics=False)
+
+
+async def run_worker(app: Treadle) -> None:
+    async with app:
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+async def move(app: Treadle) -> None:
+    """Move the tenant to and fro until this process dies. A move that another one has begun is gone on with,
+    or given up."""
+    where = await app.place(TENANT)
+    while True:
+        to = "pg" if where == "lite" else "lite"
+        try:
+            if random.random() < 0.15:
+                await app.give_up_move(TENANT)
+            moved = await app.move_tenant(TENANT, to, resume=True)
+            where = moved.to
+            sys.stdout.write(f"moved {moved.running} {moved.finished}\n")
+            sys.stdout.flush()
+        except BackendError as error:
+            sys.stderr.write(f"{error}\n")
+            where = await app.place(TENANT)
+            if "has begun" in str(error):
+                where = "pg" if where == "lite" else "lite"
+        await asyncio.sleep(random.uniform(0, 0.3))
+
+
+def main() -> None:
+    what, file, url = sys.argv[1:]
+    asyncio.run((run_worker if what == "work" else move)(app_of(file, url)))
+
+
+if __name__ == "__main__":
+    main()

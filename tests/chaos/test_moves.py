@@ -1,0 +1,144 @@
+"""A tenant moves to and fro between SQLite and PostgreSQL while workers and movers are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.moving_app import LEAVES, TENANT, app_of, root
+from tests.support.records import record
+from treadle import Treadle
+from treadle.backend import placed
+from treadle.errors import BackendError, StoreUnavailable
+from treadle.handle import Handle
+from treadle.testing.contract.check import consistent
+
+KILLS = int(os.environ.get("TREADLE_KILLS", "12"))
+
+
+class Processes:
+    """Two workers and a mover. What is killed is started again."""
+
+    def __init__(self, file: Path, url: str, errors: Path) -> None:
+        self._arguments = str(file), url
+        self._errors = errors
+        self.running: dict[str, asyncio.subprocess.Process] = {}
+        self.moves = self.along = 0
+        self._readers: list[asyncio.Task[None]] = []
+
+    async def start(self, name: str) -> None:
+        with self._errors.open("ab") as errors:
+            process = await asyncio.create_subprocess_exec(
+                *(
+                    sys.executable,
+                    "-m",
+                    "tests.chaos.moving_app",
+                    name.rstrip("0123456789"),
+                    *self._arguments,
+                ),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+            )
+        self.running[name] = process
+        self._readers.append(asyncio.ensure_future(self._read(process)))
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            if line.startswith(b"moved"):
+                self.moves += 1
+                self.along += int(line.split()[1])
+
+    async def kill(self, name: str) -> None:
+        process = self.running.pop(name)
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+    async def end(self) -> None:
+        for name in [*self.running]:
+            await self.kill(name)
+        await asyncio.gather(*self._readers)
+
+
+async def under_fire(
+    app: Treadle, children: Processes, handles: list[Handle[None, list[str]]], errors: Path
+) -> tuple[str, list[list[str]], int]:
+    """Submit, move and kill. Where the tenant is at last, the values of all groups, and how many kills."""
+    for name in ("work1", "work2", "move"):
+        await children.start(name)
+    chance, kills = random.Random(1), 0
+    began = time.monotonic()
+    while kills < KILLS or children.moves < KILLS / 2:
+        assert time.monotonic() - began < 60 + 8 * KILLS, (children.moves, errors)
+        pause = asyncio.get_running_loop().time() + chance.uniform(1, 3)
+        while asyncio.get_running_loop().time() < pause:
+            work = root(len(handles))
+            while True:
+                try:
+                    handles.append(await app.tenant(TENANT).enqueue(work))
+                    break
+                except StoreUnavailable:
+                    continue
+            await asyncio.sleep(0.05)
+        name = chance.choice(("work1", "work2", "move"))
+        await children.kill(name)
+        kills += 1
+        await children.start(name)
+    await children.kill("move")
+    where = await app.place(TENANT)
+    for to in ("pg", "lite"):
+        try:
+            where = (await app.move_tenant(TENANT, to, resume=True)).to
+        except BackendError:
+            continue  # it goes to the other one
+    values = await asyncio.wait_for(asyncio.gather(*(each.group() for each in handles)), 120)
+    return where, values, kills
+
+
+@pytest.mark.timeout(300 + 10 * KILLS)
+async def test_a_tenant_moves_while_workers_and_movers_are_killed(
+    long_load: None, processes: None, postgres_url: str, tmp_path: Path
+) -> None:
+    """Each group ends once, with the value of all its members, and nothing is lost."""
+    file = tmp_path / "lite.db"
+    errors = tmp_path / "errors"
+    app = app_of(str(file), postgres_url)
+    await app.connect()
+    assert await app.place(TENANT, "lite") == "lite"
+    await app.enqueue(root(0))  # another tenant, which stays
+    handles: list[Handle[None, list[str]]] = []
+    children, began = Processes(file, postgres_url, errors), time.monotonic()
+    try:
+        where, values, kills = await under_fire(app, children, handles, errors)
+    finally:
+        await children.end()
+    for handle, value in zip(handles, values, strict=True):
+        assert len(value) == len({*value}) == LEAVES, value
+        state = await app.tenant(TENANT).get(handle.id)
+        assert state[0] is not None
+        assert state[0].status == "success"
+    several = placed(app.backend)
+    assert several is not None
+    there = {
+        name: (await store.counts(tenant=TENANT, ended=True)) for name, store in several.backends.items()
+    }
+    assert [name for name, counts in there.items() if counts] == [where]
+    assert sum(count.count for count in there[where]) == len(handles) * (1 + LEAVES)
+    for store in several.backends.values():
+        await consistent(store)
+    took = time.monotonic() - began
+    sys.stdout.write(
+        f"\n{kills} kills, {children.moves} moves with {children.along} running items, "
+        f"{len(handles)} groups, {took:.0f} s\n"
+    )
+    if "TREADLE_KILLS" in os.environ:
+        record("moves of a tenant", f"make chaos KILLS={KILLS}", kills=kills, moves=children.moves, lost=0)
+    await app.close()
