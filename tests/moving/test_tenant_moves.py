@@ -212,7 +212,7 @@ async def test_a_worker_settles_in_the_new_store_what_it_runs(pair: Pair) -> Non
 @pytest.mark.parametrize("answer_is_lost", [False, True])
 @pytest.mark.parametrize("ends", ["resume", "give up", "by itself"])
 async def test_a_mover_that_dies_at_any_step_loses_nothing(
-    pair: Pair, answer_is_lost: bool, ends: str
+    processes: None, pair: Pair, answer_is_lost: bool, ends: str
 ) -> None:
     """The tenant is in one store, the worker goes on, and the move can be ended either way."""
     count = await steps_of_a_move(pair)
@@ -359,7 +359,7 @@ async def test_schedules_follow_their_tenant(pair: Pair) -> None:
     assert await stores.backends["eu"].schedules() == []
 
 
-async def test_a_store_that_is_promoted_keeps_its_marks(pair: Pair) -> None:
+async def test_a_store_that_is_promoted_keeps_its_marks(processes: None, pair: Pair) -> None:
     """The new one refuses what is stored of a tenant that had left the old one."""
     stores = await pair.process()
     await fill(stores)
