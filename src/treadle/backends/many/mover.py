@@ -9,7 +9,7 @@
 | 5 | old | others wait to write | it thaws by itself, with the connection |
 | 6 | new | keeps the records, which no one sees | they are dropped by the next attempt |
 | 7 | both | counts and checksums are compared | as 5 |
-| 8 | old | **the decision**: what it had is removed, its mark says where it went | 9, by whoever asks |
+| 8 | old | **the decision**: what it had is removed, its mark says where it went | 9, by the next who asks |
 | 9 | new | makes items of the records, and owns them, in one step | repeated |
 | 10 | old | its mark stays, and sends on who asks | |
 

@@ -333,10 +333,10 @@ class TenantPlaces(StorePlaces):
             mark = await self.mark_at(member, tenant)
             if mark is None or mark.state in ("owned", "frozen") or not mark.to:
                 return member
-            following = self._named(tenant, mark.to)
+            new = self._named(tenant, mark.to)
             if mark.state == "away":
-                await self.finish(tenant, mark, following)
-            member = following
+                await self.finish(tenant, mark, new)
+            member = new
         raise BackendError(f"the stores send on who asks for {tenant!r}, and none has it")
 
     async def finish(self, tenant: str, decided: TenantMark, new: Member) -> None:

@@ -2,7 +2,7 @@
 
 The mark of a tenant is a claimed key. A trigger refuses what would be stored of a tenant that is elsewhere.
 It is made with the first mark: a schema without one pays nothing. The names of these tenants are in the text
-of its function: so it holds too for a transaction that began before the mark, whatever its isolation. What
+of its function: so it holds too for a transaction that began before the mark, at each isolation. What
 comes is kept as records in a table of its own, until one transaction makes items of all of it.
 """
 
@@ -125,7 +125,7 @@ class PostgresTenantMoves:
             if await self._marks.read(connection, tenant) != mark:
                 return False
             await connection.execute(self._store.create_waiting)
-            taking = _Taking(self._store, connection, transaction, tenant)
+            taking = PostgresTaking(self._store, connection, transaction, tenant)
             rows, last = list[bytes](), 0
             while found := await connection.fetch(self._sql("staged"), tenant, last, PORTION):
                 last = found[-1]["no"]
@@ -160,7 +160,7 @@ class PostgresGiving(PostgresExport, Giving):
         self._frozen = False
 
 
-class _Taking(PostgresPartImport):
+class PostgresTaking(PostgresPartImport):
     """Makes items of what is staged, in one transaction."""
 
     reads_leases = True
@@ -189,7 +189,7 @@ class _Taking(PostgresPartImport):
                     now = float(
                         await self._connection.fetchval(self._store.schema.sql("select treadle.clock()"))
                     )
-                    portable.lost_lease(record, "", now)
+                    record = portable.lost_lease(record, "", now)
                 else:
                     self._leased.append(record)  # its number changes with it
             mine.append(record)

@@ -107,7 +107,7 @@ class SqliteTenantMoves:
         return await self._store.run(lambda: self._receive(tenant, mark, owned))
 
     def _receive(self, tenant: str, mark: TenantMark, owned: TenantMark) -> bool:
-        taking = _Taking(self._store, tenant, mark)
+        taking = SqliteTaking(self._store, tenant, mark)
         try:
             return taking.is_expected and taking.take(owned)
         finally:
@@ -141,7 +141,7 @@ class SqliteGiving(SqliteExport, Giving):
         self._frozen = False
 
 
-class _Taking(SqlitePartImport):
+class SqliteTaking(SqlitePartImport):
     """Makes items of what is staged, in one transaction."""
 
     def __init__(self, store: MovingStore, tenant: str, mark: TenantMark) -> None:

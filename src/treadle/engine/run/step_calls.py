@@ -331,7 +331,7 @@ def begun_on(loop: asyncio.AbstractEventLoop, request: Coroutine[Any, Any, T]) -
 def left_by(request: Coroutine[Any, Any, Any]) -> Stopped:
     """The error of a request whose loop has ended, perhaps before the request began."""
     if inspect.getcoroutinestate(request) == inspect.CORO_CREATED:
-        request.close()  # Python would warn that nobody has awaited it
+        request.close()  # Python would warn that it was never awaited
     return Stopped("the worker")
 
 
