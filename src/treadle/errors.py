@@ -48,6 +48,7 @@
     │   ├── SchemaError               the store's schema is missing, older or newer
     │   ├── WrongStore                the store at an address is not the one of its name
     │   ├── StoreMoved                it was promoted: another store owns its work now
+    │   ├── TenantElsewhere           a tenant has moved to another store
     │   ├── StoreUnfinished           an import into it has begun, and not ended
     │   ├── StoreNotEmpty             records are only imported into an empty store
     │   ├── UntrustedSchema           another role could change what the store does

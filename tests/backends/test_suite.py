@@ -35,4 +35,4 @@ def test_each_case_has_a_docstring(suite: type) -> None:
 @SUITES
 def test_each_case_needs_only_known_capabilities(suite: type) -> None:
     needed = {name for _, _, case in cases(suite) for name in getattr(case, "needs", ())}
-    assert needed <= CAPABILITIES | {"transactions", "parts"}
+    assert needed <= CAPABILITIES | {"transactions", "parts", "tenant_moves"}

@@ -102,6 +102,7 @@ def test_a_look_of_cron_and_the_receiver_of_an_app(store: Store, monkeypatch: py
         assert (refused.code, "say whom to tell: --post URL" in refused.err) == (2, True)
     refused = store.call("watch", "--post", "ftp://ann:secret@example.org/")
     assert (refused.code, "secret" in refused.err) == (2, False)
+    said = "--ignore='pause' is no kind of problem: store_away, killing"
     for command in (("watch", "--post", "http://example.org/"), ("status",)):
         refused = store.call(*command, "--ignore", "pause")
-        assert (refused.code, "--ignore='pause' is no kind of problem: killing" in refused.err) == (2, True)
+        assert (refused.code, said in refused.err) == (2, True)

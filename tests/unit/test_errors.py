@@ -57,6 +57,7 @@ EXAMPLES: list[TreadleError] = [
     errors.StoreTooSlow("took too long"),
     errors.WrongStore("the store named 'eu' here is 'us'"),
     errors.StoreMoved("postgresql://db/shop"),
+    errors.TenantElsewhere("sqlite:////shop.db"),
     errors.StoreUnfinished("m1", "sqlite:////shop.db"),
     errors.StoreNotEmpty("sqlite:////shop.db", "items"),
     errors.StoreFull("disk full"),

@@ -309,7 +309,13 @@ class TenantPlaces(StorePlaces):
         """The stores that may have something of a tenant. None: of any tenant."""
         if tenant is None:
             return self.members
-        found = await self.checked(tenant)
+        known = self.known(tenant)
+        try:
+            found = await self.checked(tenant)
+        except StoreUnavailable:
+            if known is None:
+                raise
+            found = known  # what is asked of it fails then, and is noted
         return [] if found is None else [found]
 
     # -- tenants that have moved -----------------------------------------------------------------------

@@ -90,7 +90,6 @@ class RedisBackend(
         self._link.unfold = UNFOLD_STAGE
         self._again = partial(
             RedisBackend,
-            url,
             connect_timeout=connect_timeout,
             test_clock=test_clock,
             apply_schema=apply_schema,
@@ -128,9 +127,9 @@ class RedisBackend(
 
     def partitions(self) -> Mapping[str, RedisBackend]:
         """A backend for each partition that the URL asks for, by its name. None, if it asks for none."""
-        count = self._redis_address.partitions
+        url, count = self._redis_address.url.url, self._redis_address.partitions
         found = partitions_of(self._link.prefix, count) if count else ()
-        return {each.name: self._again(partition=each, notify=self._notify) for each in found}
+        return {each.name: self._again(url, partition=each, notify=self._notify) for each in found}
 
     @property
     def prefix(self) -> str:
@@ -200,7 +199,8 @@ class RedisBackend(
 
     def heartbeat_connection(self) -> HeartbeatConnection:
         """A second backend, with one connection."""
-        backend = self._again(prefix=self._link.prefix, partition=self._partition, notify=False)
+        url = self._redis_address.url.url
+        backend = self._again(url, prefix=self._link.prefix, partition=self._partition, notify=False)
         backend._is_heartbeat = backend._link.single = True
         return backend
 

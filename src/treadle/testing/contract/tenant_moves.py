@@ -171,6 +171,7 @@ class TenantMoveCases:
     async def test_a_lease_whose_worker_dies_is_free_where_it_went(
         self, subject: Subject, backend: Backend
     ) -> None:
+        """The lease goes along, and ends there as it would have ended here."""
         await start_one(backend, item("mine", attempts=3))
         found = await give(backend, await freeze(backend))
         gone = await mark_of(backend)
