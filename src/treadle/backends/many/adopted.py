@@ -6,7 +6,7 @@ which the store tells who asks for the worker's leases. Outside, a lease keeps t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -17,13 +17,10 @@ from .places import TenantPlaces
 
 
 class Adopted:
-    """held: the tokens of the leases that were handed out in this process. workers: its workers."""
+    """workers: those of this process."""
 
-    def __init__(
-        self, places: TenantPlaces, held: Collection[int], workers: Callable[[], Sequence[str]]
-    ) -> None:
+    def __init__(self, places: TenantPlaces, workers: Callable[[], Sequence[str]]) -> None:
         self._places = places
-        self._held = held
         self._workers = workers
         self._leases: dict[int, tuple[Member, int]] = {}
         """By token, as it is known outside: the store that has the item now, and its number there."""
@@ -51,10 +48,6 @@ class Adopted:
         found = self._leases.pop(token, None)
         if found is not None:
             self._tokens.pop((found[0].number, inner(token)), None)
-
-    def is_held(self, token: int) -> bool:
-        """Whether a lease of this inner token was handed out here, by whichever store."""
-        return any(inner(held) == token for held in self._held)
 
     async def find(self, lease: Lease, member: Member) -> bool:
         """Look for a lease in the store where its tenant is now. False: it is not there."""

@@ -118,7 +118,7 @@ class Views:
         """Stores in which this process wrote something since it has sent a wake-up."""
         self.held: set[int] = set()
         """The tokens of the leases that were handed out here, and whose ends are not known here."""
-        self.adopted = Adopted(places, self.held, lambda: [*self._views])
+        self.adopted = Adopted(places, lambda: [*self._views])
 
     def of(self, worker: str) -> WorkerView:
         view = self._views.get(worker)

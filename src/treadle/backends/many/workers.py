@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -22,7 +22,7 @@ from treadle.item import AuditNote, Heartbeat, HeartbeatReply, Lease, Loss, Work
 from treadle.logs.lines import WARNING, log_line
 
 from .claim import PATIENCE, Background
-from .member import Member, number_of
+from .member import Member, inner, number_of
 from .merge import workers_of
 from .places import TenantPlaces, within_patience
 from .read import Answers
@@ -87,7 +87,8 @@ class ManyWorkers:
             if (under_way := view.beating.get(member.number)) is not None:
                 tasks[under_way] = member.number
             elif not member.is_away and self._must_beat(view, member, beat, known):
-                started = self._start(view, member, self._for(view, member, beat, known))
+                tokens = {inner(lease.token) for lease in beat.held}
+                started = self._start(view, member, self._for(view, member, beat, known), tokens)
                 tasks[started] = member.number
         if not tasks:
             raise self._places.home.refusal()
@@ -100,11 +101,14 @@ class ManyWorkers:
             raise next(error for task in done if (error := task.exception()) is not None)
         return answers
 
-    def _start(self, view: WorkerView, member: Member, beat: Heartbeat) -> asyncio.Task[HeartbeatReply]:
+    def _start(
+        self, view: WorkerView, member: Member, beat: Heartbeat, held: Collection[int]
+    ) -> asyncio.Task[HeartbeatReply]:
+        """held: the inner tokens of all that the worker holds, also in other stores."""
         sent = self._monotonic()
 
         async def call() -> HeartbeatReply:
-            return self._outer(view, member, await member.call("beat", beat))
+            return self._outer(view, member, await member.call("beat", beat), held)
 
         def ended(task: asyncio.Task[HeartbeatReply]) -> None:
             view.beating.pop(member.number, None)
@@ -116,7 +120,9 @@ class ManyWorkers:
         task.add_done_callback(ended)
         return task
 
-    def _outer(self, view: WorkerView, member: Member, reply: HeartbeatReply) -> HeartbeatReply:
+    def _outer(
+        self, view: WorkerView, member: Member, reply: HeartbeatReply, held: Collection[int]
+    ) -> HeartbeatReply:
         """A reply with tokens as they are known outside."""
         view.permits[member.number] = reply.permits
         if reply.fresh and view.last_beat is not None and view.last_beat.info is not None:
@@ -124,7 +130,7 @@ class ManyWorkers:
         adopted = self._views.adopted
         unknown = reply.unknown
         if unknown:  # not one that has moved here while it runs
-            unknown = [member.outer(token) for token in unknown if not adopted.is_held(token)]
+            unknown = [member.outer(token) for token in unknown if token not in held]
         lost = {adopted.outer(member, token): why for token, why in reply.lost.items()}
         return replace(reply, lost=lost, unknown=unknown)
 
