@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _forget_main()
     # A shell starts background jobs with SIGINT ignored, and the processes of tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    run = config.stash[RUN] = Run.begin()
+    run = config.stash[RUN] = Run.begin(in_memory=True)
     os.environ["TREADLE_TEST_RUN"] = str(run.directory)
     os.environ["TREADLE_TEST_CHOICE"] = chosen(config)
     config.stash[BUDGET] = Budget(run.directory, config.option.jobs)
@@ -124,8 +124,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A run with a test that took too long has failed."""
-    if session.exitstatus == 0 and session.config.stash[BUDGET].overruns():
+    """A run with a test that took far too long has failed."""
+    overruns = session.config.stash[BUDGET].overruns()
+    if session.exitstatus == 0 and any(overrun.fails for overrun in overruns):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -138,7 +139,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say which tests took too long, and which were left out in a browser and with other libraries."""
     for overrun in config.stash[BUDGET].overruns():
-        terminalreporter.write_line(f"{overrun} (tests/budget.toml)", red=True)
+        color = {"red" if overrun.fails else "yellow": True}
+        terminalreporter.write_line(f"{overrun} (tests/budget.toml)", **color)
     skipped = terminalreporter.stats.get("skipped", [])
     for kind in ("browser", "moving"):
         reasons = Counter(each.longrepr[2] for each in skipped if f"tests/{kind}/" in each.nodeid)

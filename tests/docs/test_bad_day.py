@@ -11,7 +11,7 @@ from tests.docs.bad_day import JSON_PART, PAGE, README, page, readme
 from tests.docs.terminal import PATIENCE, masked
 
 
-@pytest.mark.usefixtures("processes")
+@pytest.mark.usefixtures("processes", "deployment")
 @pytest.mark.timeout(4 * PATIENCE)
 def test_the_session_runs_as_it_is_written(tmp_path: Path) -> None:
     """Make it anew with `python -m tests.docs.bad_day`."""

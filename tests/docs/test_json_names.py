@@ -21,6 +21,7 @@ from tests.docs.command_line import names as command_names
 from tests.docs.json_names import Kind, Objects, collect, differences, kinds_in
 from tests.engine.kit import until_status
 from treadle import Client, Context, Treadle, WorkFailed, work
+from treadle.errors import BackendError
 from treadle.item import Heartbeat, Limit, PermitRequest
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
@@ -178,17 +179,24 @@ WITH_SEVERAL_STORES = (
     ("mark", "dead"),
     ("store", "stores"),
     ("place", "stores place acme us"),
+    ("rebalance plan", "rebalance --tolerance 0"),
     ("moved tenant", "move --tenant acme --to eu"),
     ("given up move", "move --tenant acme --give-up"),
 )
 
 
 async def _over_several(directory: Path) -> Treadle:
-    """An app over several stores, with a group and a dead item."""
+    """An app over several stores, with a group, a dead item, and a tenant whose move has begun."""
     stores = {name: f"sqlite:///{directory / name}.db" for name in ("eu", "us")}
     async with Treadle(stores, work=[send, order]) as app:
+        assert await app.place("default", "us") == "us"
         await app.enqueue(order([1])).group()
         await (await app.enqueue(send(3))).wait()
+        for tenant in ("one", "two"):
+            assert await app.place(tenant, "eu") == "eu"
+            await app.tenant(tenant).enqueue_many([send(1) for _ in range(10)])
+        with pytest.raises(BackendError):  # the move has begun, so the tenant stays
+            await app.move_tenant("one", "us", freeze=-1)
     return Treadle(stores, work=[send])
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.docs.tutorial import PATIENCE, PROMOTED, plain, promote
 
 
+@pytest.mark.usefixtures("deployment")
 @pytest.mark.timeout(8 * PATIENCE)
 def test_the_shop_of_the_tutorial_is_promoted(tmp_path: Path, postgres_url: str) -> None:
     """Its orders, its failures and its schedule go on in PostgreSQL. Make the page anew with

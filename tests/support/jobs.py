@@ -4,7 +4,7 @@ The tests are collected once. Then the process forks, and each child takes tests
 empty. To collect 18,000 tests takes 10 s of processor time, which pytest-xdist spends in each of its workers.
 
 The queue is a pipe that is filled before the fork: a read of one number is atomic. A number is the place of a
-chunk, a few tests of one module. Chunks with servers and processes come first, because they take longest.
+chunk, a few tests of one module. Long chunks come first, then those with servers and processes.
 Tests that share what is set up once stay together: those of a module with a fixture of its own, and all that
 use the browser.
 """
@@ -31,6 +31,8 @@ from tests.support.tiers import tier_of, uses_of
 NUMBER = struct.Struct("<I")
 CHUNK = {"quick": 16, "test": 4, "proof": 4}
 """The most tests of a chunk."""
+SHARING = 500
+"""The most tests of a chunk that share what is set up once: several processes set it up for more."""
 LOOK = 0.5
 """Seconds between two looks for children that died."""
 
@@ -58,7 +60,14 @@ def chunks_of(items: list[pytest.Item]) -> list[Chunk]:
             last.append(item)
         else:
             chunks.append([item])
-    return sorted(chunks, key=lambda chunk: (not uses_browser(chunk[0]), tier_of(chunk[0]) == "quick"))
+    return sorted(chunks, key=order)
+
+
+def order(chunk: Chunk) -> tuple[bool, int, bool]:
+    """Where a chunk belongs: those with a browser first, then the long ones. One that begins last would keep
+    its process busy when the others have nothing left."""
+    long = len(chunk) if len(chunk) > CHUNK[tier_of(chunk[0])] else 0
+    return not uses_browser(chunk[0]), -long, tier_of(chunk[0]) == "quick"
 
 
 def fits(item: pytest.Item, chunk: Chunk) -> bool:
@@ -67,7 +76,8 @@ def fits(item: pytest.Item, chunk: Chunk) -> bool:
     if uses_browser(item) or uses_browser(first):
         return uses_browser(item) and uses_browser(first)
     is_short = len(chunk) < CHUNK[tier_of(item)]
-    return first.path == item.path and (is_short or (shares_fixture(item) and shares_fixture(first)))
+    shares = len(chunk) < SHARING and shares_fixture(item) and shares_fixture(first)
+    return first.path == item.path and (is_short or shares)
 
 
 def uses_browser(item: pytest.Item) -> bool:

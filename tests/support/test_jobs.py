@@ -8,8 +8,13 @@ import subprocess
 import sys
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from tests.support.jobs import SHARING as MOST
+from tests.support.jobs import chunks_of
 
 PROJECT = Path(__file__).parents[2]
 CONFTEST = """
@@ -100,6 +105,25 @@ def test_a_fixture_of_a_module_is_set_up_in_one_process(tmp_path: Path) -> None:
     ran = [line.split() for line in (tmp_path / "ran").read_text().splitlines()]
     assert sorted(int(n) for n, _ in ran) == list(range(120))
     assert len({pid for _, pid in ran}) > 1
+
+
+class Fake:
+    """A collected test, as far as chunks look at it."""
+
+    def __init__(self, file: str, *scopes: str) -> None:
+        self.path, self.nodeid = file, f"tests/engine/{file}::test_it"
+        fixtures = {scope: [SimpleNamespace(scope=scope)] for scope in scopes}
+        self._fixtureinfo = SimpleNamespace(name2fixturedefs=fixtures)
+
+    def get_closest_marker(self, name: str) -> None:
+        """It has none."""
+
+
+def test_long_chunks_begin_first_and_have_a_limit() -> None:
+    """Otherwise one process is busy with them when the others have nothing left."""
+    tests: Any = [Fake("a"), *(Fake("b", "module") for _ in range(MOST + 100)), Fake("c")]
+    chunks = [(str(chunk[0].path), len(chunk)) for chunk in chunks_of(tests)]
+    assert chunks == [("b", MOST), ("b", 100), ("a", 1), ("c", 1)]
 
 
 def test_times_of_set_ups_are_reported_if_asked(tmp_path: Path) -> None:

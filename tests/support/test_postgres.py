@@ -17,6 +17,7 @@ import sqlalchemy
 from tests.support.databases import Postgres, Prepared
 from tests.support.keeper import PROJECT
 from tests.support.process import ended, wait_until_ended
+from tests.support.run import memory
 
 # A separate run, in a process that can be killed: it prints its directory, then waits.
 OTHER_RUN = """
@@ -205,3 +206,19 @@ def test_a_run_killed_with_its_keeper_is_removed_by_the_next_run(home: Path) -> 
     assert not run.directory.exists()
     assert living.directory.exists()
     living.end()
+
+
+def test_a_run_is_in_memory_only_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not where the servers are to write to a disk, or programs cannot be run."""
+    monkeypatch.delenv("TREADLE_TEST_PG_FSYNC", raising=False)
+    monkeypatch.setattr("tests.support.run.reachable", lambda path: True)
+    monkeypatch.setattr("tests.support.run.MEMORY", tmp_path)
+    for room, home in ((0, tmp_path), (1 << 60, None)):
+        monkeypatch.setattr("tests.support.run.ROOM", room)
+        assert memory() == home
+    monkeypatch.setattr("tests.support.run.ROOM", 0)
+    monkeypatch.setenv("TREADLE_TEST_PG_FSYNC", "1")
+    assert memory() is None
+    monkeypatch.delenv("TREADLE_TEST_PG_FSYNC")
+    monkeypatch.setattr("tests.support.run.MEMORY", tmp_path / "none")
+    assert memory() is None

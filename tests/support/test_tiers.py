@@ -20,6 +20,7 @@ from tests.support.tiers import (
     one_of,
     pairs_of,
     seeds,
+    some_of,
     tier_of,
 )
 
@@ -98,6 +99,13 @@ def test_the_first_seed_runs_and_later_the_others() -> None:
     ]
 
 
+def test_few_of_many_steps_run_and_later_the_others() -> None:
+    assert [step for step in some_of(range(1, 6), 2, 5) if isinstance(step, int)] == [2, 5]
+    later = [param for param in some_of(range(1, 6), 2, 5) if not isinstance(param, int)]
+    assert [param.values for param in later] == [(1,), (3,), (4,)]
+    assert {param.marks[0].name for param in later} == {"another_seed"}
+
+
 def test_each_store_is_left_once_and_reached_once_and_later_by_all_ways() -> None:
     ways = [(each.values, bool(each.marks)) for each in pairs_of("sqlite", "postgres", "redis")]
     assert len(ways) == 6
@@ -124,18 +132,22 @@ def test_a_test_that_starts_a_process_without_saying_so_fails(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_test_that_takes_too_long_fails_the_run(tmp_path: Path) -> None:
-    busy = """
+@pytest.mark.parametrize(("seconds", "code"), [(1.1, 0), (2.1, 1)])
+def test_a_test_that_takes_too_long_is_named_and_twice_as_long_fails_the_run(
+    seconds: float, code: int, tmp_path: Path
+) -> None:
+    busy = f"""
 import time
 def test_it():
-    until = time.process_time() + 1.1
+    until = time.process_time() + {seconds}
     while time.process_time() < until:
         pass
 """
     done = run_one(tmp_path, busy)
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     assert "1 passed" in done.stdout
-    assert re.search(r"test_it\.py::test_it took 1\.\d s, and 1 s are allowed \(tests/budget", done.stdout)
+    took = r"test_it\.py::test_it took [12]\.\d s, and 1 s are allowed \(tests/budget"
+    assert re.search(took, done.stdout)
 
 
 @pytest.mark.usefixtures("processes")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from itertools import permutations
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -133,8 +133,14 @@ def memory_and_one_of(*stores: str) -> list[Any]:
 
 def seeds(count: int, first: int = 1) -> list[Any]:
     """Parameters for a test of random programs: `make test` runs the first, and `make proof` the others."""
-    others = [pytest.param(seed, marks=pytest.mark.another_seed) for seed in range(first, count)]
-    return [*range(first), *others]
+    return some_of(range(count), *range(first))
+
+
+def some_of(numbers: Iterable[int], *few: int) -> list[Any]:
+    """Parameters for a test that repeats a rule for each of these numbers, seeds or steps: `make test` runs
+    few of them, and `make proof` the others."""
+    another = pytest.mark.another_seed
+    return [number if number in few else pytest.param(number, marks=another) for number in numbers]
 
 
 def is_repeated(item: pytest.Item) -> bool:
