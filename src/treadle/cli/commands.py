@@ -26,6 +26,7 @@ from . import (
     move,
     pause,
     promote,
+    rebalance,
     run,
     schedules,
     status,
@@ -141,6 +142,7 @@ pause.register(commands)
 bulk.register(commands)
 promote.register(commands)
 move.register(commands)
+rebalance.register(commands)
 stores.register(commands)
 audit.register(commands)
 watch.register(commands)
