@@ -118,7 +118,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from treadle.errors import BackendError, InputError, StoreUnavailable, UnsupportedError
 from treadle.item import (
@@ -165,8 +165,10 @@ from treadle.records import (
     MINUTE,
     AuditPage,
     BacklogSample,
+    BalanceBy,
     Line,
     MovedTenant,
+    RebalancePlan,
     Related,
     ScheduleRun,
     Stat,
@@ -278,7 +280,8 @@ class Giving(Protocol):
     """Gives a tenant away. See `TenantMoves.give`."""
 
     async def read(self, limit: int = 1000) -> Sequence[bytes]:
-        """As `Export.read`. Items that run keep their leases."""
+        """As `Export.read`, without what was read ahead and is as it was. Items that run keep their leases.
+        Of what is neither item nor group only claimed keys."""
         ...
 
     async def commit(self, mark: TenantMark) -> None:
@@ -1074,7 +1077,8 @@ class TenantMoves(Protocol):
         self, tenant: str, expected: TenantMark | None, mark: TenantMark, *, empty: bool = False
     ) -> bool:
         """Replace the mark of a tenant, if it is the expected one. False if it is not. What was staged is
-        dropped. empty: `StoreNotEmpty` if the store has something of the tenant."""
+        dropped, but within one import what was staged ahead. empty: `StoreNotEmpty` if the store has
+        something of the tenant."""
         ...
 
     async def stage(self, tenant: str, mark: TenantMark, records: Sequence[bytes]) -> bool:
@@ -1082,19 +1086,73 @@ class TenantMoves(Protocol):
         one. No reader and no claim sees them."""
         ...
 
-    async def staged(self, tenant: str) -> tuple[int, str]:
+    async def staged(self, tenant: str) -> tuple[int, int]:
         """How many records are kept, and their checksum: see `RecordsChecksum`."""
         ...
 
     def give(self, tenant: str, mark: TenantMark) -> AbstractAsyncContextManager[Giving]:
         """Read what the store has of a tenant, under a freeze: other calls write nothing until the block
-        ends, or this process does. `StoreUnavailable` if its mark is another one."""
+        ends, or this process does. A store that cannot let them wait refuses the decision if they have
+        written something of the tenant. `StoreUnavailable` if its mark is another one."""
         ...
 
     async def receive(self, tenant: str, mark: TenantMark, owned: TenantMark) -> bool:
         """Take what is staged as the tenant's, and set the mark `owned`, in one step. False, and nothing
         changed, if the mark is not the first one. A lease keeps its token and its worker. Call it only when
         the old store is known to have decided."""
+        ...
+
+
+class EndedRecords(NamedTuple):
+    """The records of an ended item and an ended group that have one number."""
+
+    number: int
+    items: int
+    """How many of them are items."""
+    records: Sequence[bytes]
+
+
+class ReadAhead(NamedTuple):
+    """What was read ahead of a tenant, as the old store has noted it under the freeze."""
+
+    items: int
+    records: int
+    checksum: int
+    changed: Sequence[int]
+    """Numbers whose records have changed since. They are read again, or are gone."""
+
+
+@runtime_checkable
+class GivesAhead(Protocol):
+    """A `Giving` of a store that `MovesAhead`."""
+
+    async def ahead(self) -> ReadAhead: ...
+
+
+@runtime_checkable
+class MovesAhead(Protocol):
+    """A `TenantMoves` that copies what has ended before the freeze. Optional, for either store."""
+
+    async def read_ahead(
+        self, tenant: str, mark: TenantMark, after: int, limit: int
+    ) -> Sequence[EndedRecords]:
+        """Return the records of up to `limit` ended items and ended groups with numbers above `after`, in
+        the order of their numbers: one entry per number, and none at the end. From then on, the store notes
+        of each whether it changes, until the move ends. What has changed since an earlier reading is left
+        out. `StoreUnavailable` if the mark of the tenant is another one."""
+        ...
+
+    async def stage_ahead(self, tenant: str, mark: TenantMark, ended: Sequence[EndedRecords]) -> bool:
+        """As `stage`, in place of what was staged under the same numbers."""
+        ...
+
+    async def staged_ahead(self, tenant: str) -> int:
+        """The last number that was staged ahead. -1: none."""
+        ...
+
+    async def drop_ahead(self, tenant: str, mark: TenantMark, numbers: Sequence[int]) -> bool:
+        """Drop what was staged ahead under these numbers. False, and nothing dropped, if the mark is another
+        one."""
         ...
 
 
@@ -1236,6 +1294,16 @@ class Placed(Protocol):
 
     async def give_up_move(self, tenant: str) -> bool:
         """End a move that is not decided: the tenant stays. False: there is none."""
+        ...
+
+    async def accept_store(self, name: str) -> None:
+        """Take an empty store for one that has lost its data, and open all."""
+        ...
+
+    async def plan_rebalance(
+        self, *, most: int = 10, tolerance: float = 0.1, by: BalanceBy = "items"
+    ) -> RebalancePlan:
+        """Which tenants should move so that the stores have as much as each other. It moves none."""
         ...
 
     async def stores(self) -> Sequence[StoreState]:

@@ -338,6 +338,61 @@ class MovedTenant(msgspec.Struct, frozen=True, kw_only=True):
     """It was there already, or an earlier call had decided, and this one has done the rest."""
 
 
+BalanceBy: TypeAlias = Literal["items", "open"]
+"""What stores are to have as much of: all items that they keep, or those that have not ended."""
+
+
+class ProposedMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant that should move: `app.move_tenant(tenant, to, source=source)`."""
+
+    tenant: str
+    source: str
+    """The name of the store that has it."""
+    to: str
+    open: int
+    """Its items that have not ended."""
+    items: int | None
+    """All of its items. None: they were not counted."""
+    estimated: bool = False
+    """Whether these counts are estimates."""
+
+
+class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store has."""
+
+    open: int
+    items: int | None
+    share: float | None
+    """Its part of what all stores of the plan have, from 0 to 1. None: nothing, or the store is left out."""
+    estimated: bool = False
+
+
+class StoreLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store has, before the moves of a plan and after them."""
+
+    name: str
+    left_out: str = ""
+    """Why no tenant leaves it, or comes into it. Empty: they may."""
+    before: StoreSize
+    after: StoreSize
+
+
+class StayingTenant(msgspec.Struct, frozen=True):
+    """A tenant that a plan leaves where it is."""
+
+    tenant: str
+    why: str
+
+
+class RebalancePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Moves of tenants that even out the stores of an app, what brings most first."""
+
+    moves: tuple[ProposedMove, ...]
+    stores: tuple[StoreLoad, ...]
+    staying: tuple[StayingTenant, ...] = ()
+    """Tenants that should move, and cannot now. At most 100."""
+
+
 class StoreMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """That a store does not own what it holds, or held: see `Backend.mark`."""
 

@@ -119,11 +119,15 @@ def encode_worker_info(info: WorkerInfo) -> bytes:
     return msgspec.json.encode(info)
 
 
+_decode: Final = msgspec.json.Decoder(WorkerInfo).decode
+"""Made here: threads of several stores that make it at the same time crash the process."""
+
+
 def decode_worker_info(data: object) -> WorkerInfo | None:
     """Read the `info` of a worker. None if there is none, or if another version wrote something else."""
     if not isinstance(data, bytes) or not data:
         return None
     try:
-        return msgspec.json.decode(data, type=WorkerInfo)
+        return _decode(data)
     except msgspec.DecodeError:
         return None

@@ -12,6 +12,7 @@ from tests.mutants.kit import Patch, mutant
 from treadle.backends.memory import (
     backend,
     claim,
+    claimed_keys,
     endings,
     fairness,
     groups,
@@ -367,8 +368,8 @@ def pruned_while_waited_for(patch: Patch) -> None:
 def key_for_all(patch: Patch) -> None:
     plant(
         patch,
-        limits.MemoryLimits,
-        limits.MemoryLimits.claim_key,
+        claimed_keys.ClaimedKeys,
+        claimed_keys.ClaimedKeys.claim,
         lambda self, key, owner, ttl, now: True,
     )
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from treadle.app import Treadle
-from treadle.backend import Backend
+from treadle.backend import Backend, placed
 from treadle.base.wording import duration, one_line
 from treadle.cli.log_format import LogFormat, LogLevel, say_refusal, set_up
 from treadle.client import Client
@@ -89,9 +89,12 @@ def client_of(app: str | None, url: str | None, *, logs: bool = False) -> Client
 
 
 def apply_schema(backend: Backend, wanted: bool) -> None:
-    """Whether to bring the store to the schema of this version when it is opened, if it has a schema."""
-    if hasattr(backend, "apply_schema"):
-        backend.apply_schema = wanted  # pyright: ignore[reportAttributeAccessIssue]
+    """Whether to bring the store, or each of several, to the schema of this version when it is opened, if it
+    has a schema."""
+    several = placed(backend)
+    for each in (backend,) if several is None else several.backends.values():
+        if hasattr(each, "apply_schema"):
+            each.apply_schema = wanted  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _raised(module: str, error: Exception) -> CannotLoad:

@@ -10,9 +10,17 @@ import typer
 from treadle.backend import Placed, placed
 from treadle.base.wording import duration, plural
 from treadle.errors import InputError
+from treadle.records import MovedTenant
 
 from .change_items import progress_bar
 from .shell import Shell, operator_command
+
+FreezeOption = Annotated[
+    float, typer.Option("--freeze", min=0, help="the most seconds for which others may wait to write")
+]
+SkewOption = Annotated[
+    float, typer.Option("--skew", min=0, help="seconds by which the clocks of the stores may differ")
+]
 
 
 def register(commands: typer.Typer) -> None:
@@ -25,13 +33,8 @@ async def move(
     source: Annotated[str | None, typer.Option("--from", help="the store that has it")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with a move that has begun")] = False,
     undo: Annotated[bool, typer.Option("--give-up", help="end a move: the tenant stays")] = False,
-    freeze: Annotated[
-        float,
-        typer.Option("--freeze", min=0, help="the most seconds for which others may wait to write"),
-    ] = 10.0,
-    skew: Annotated[
-        float, typer.Option("--skew", min=0, help="seconds by which the clocks of the stores may differ")
-    ] = 1.0,
+    freeze: FreezeOption = 10.0,
+    skew: SkewOption = 1.0,
 ) -> int | None:
     """Move a tenant to another store of the app, while clients and workers go on.
 
@@ -39,6 +42,8 @@ async def move(
     """
     if shell.tenant is None:
         raise InputError("name the tenant that moves: --tenant")
+    if undo and resume:
+        raise InputError("--resume goes on with the move, --give-up ends it: give one of them")
     several = _several(shell)
     if undo:
         found = await several.give_up_move(shell.tenant)
@@ -60,6 +65,11 @@ async def move(
             note=shell.note,
             progress=progress,
         )
+    say_moved(shell, moved)
+    return None
+
+
+def say_moved(shell: Shell, moved: MovedTenant) -> None:
     if shell.json:
         shell.emit(msgspec.structs.asdict(moved))
     elif moved.finished:
@@ -67,7 +77,6 @@ async def move(
     else:
         counts = f"{plural(moved.items, 'item')}, {moved.running:,} of them running"
         shell.print(f"{moved.tenant} is in {moved.to} now: {counts}; writes waited {duration(moved.waited)}")
-    return None
 
 
 def _several(shell: Shell) -> Placed:

@@ -40,7 +40,18 @@ from .filters import StoreOption
 from .fleet import fleet_text
 from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
-from .text import WIDTH, Cell, clock, columns, speaks_unicode, styled, table_lines, terminal_width, wrapped
+from .text import (
+    WIDTH,
+    Cell,
+    about,
+    clock,
+    columns,
+    speaks_unicode,
+    styled,
+    table_lines,
+    terminal_width,
+    wrapped,
+)
 
 MOST_ROWS: Final = 30
 
@@ -243,7 +254,7 @@ def _count_cells(counts: Sequence[Count]) -> list[Cell]:
     for status in COUNTED:
         count, estimated = total(each for each in counts if each.status == status)
         cells.append(
-            Cell(approximate(count, estimated, _about()), STATUS_STYLES[status])
+            Cell(approximate(count, estimated, about()), STATUS_STYLES[status])
             if count
             else Cell("·" if speaks_unicode() else ".", "dim")
         )
@@ -254,7 +265,7 @@ def _wait(overview: Overview, by: By, name: str, backlog: QueueBacklog | None) -
     """The oldest wait, what comes and goes in a minute, and a text."""
     oldest = _ages(overview).get(name) if by == "queue" else None
     paused = _paused([each for each in overview.paused if getattr(each, by) == name], by)
-    wait, sign = "" if oldest is None else duration(overview.now - oldest), _about()
+    wait, sign = "" if oldest is None else duration(overview.now - oldest), about()
     if backlog is None or backlog.ends is None:
         return [wait, "", "", Cell(paused, "yellow")]
     text = backlog_text(backlog, sign).replace(" a minute", "/min")
@@ -265,10 +276,6 @@ def _wait(overview: Overview, by: By, name: str, backlog: QueueBacklog | None) -
     held_back = paused or text.startswith("paused")
     last = Cell(", ".join(filter(None, (paused, text))), "yellow" if held_back or grows else "dim")
     return [wait, arrivals, rate(backlog.ends), last]
-
-
-def _about() -> str:
-    return "≈" if speaks_unicode() else "~"
 
 
 def _paused(pauses: Sequence[Order], by: By) -> str:

@@ -10,9 +10,11 @@ import typer
 
 from treadle.base.wording import duration
 from treadle.errors import InputError
+from treadle.operate.why.wording import command
 from treadle.records import StoreState
 
 from .exit_codes import AWAY, REFUSED
+from .load import apply_schema
 from .shell import Shell, operator_command, operator_group
 from .text import number
 
@@ -23,6 +25,7 @@ SKEW = 1.0
 def register(commands: typer.Typer) -> None:
     group = operator_group(commands, "stores")(stores)
     operator_command(group, "place", changes=True)(place)
+    operator_command(group, "accept", connect=False)(accept)
 
 
 async def stores(shell: Shell) -> int | None:
@@ -72,6 +75,24 @@ async def place(
     found = await shell.client.place(name, store)
     if shell.json:
         shell.emit({"tenant": name, "store": found})
-    else:
+    elif store in (None, found):
         shell.print(f"{name} is in {found}")
-    return REFUSED if store not in (None, found) else None
+    if store in (None, found):
+        return None
+    shell.warn(f"{name} is in {found} already: {command(f'move --to {store}', tenant=name)}")
+    return REFUSED
+
+
+async def accept(
+    shell: Shell,
+    name: Annotated[str, typer.Argument(metavar="STORE", help="a store that has lost its data")],
+) -> None:
+    """Let an empty store take the place of one whose data are lost for good. All others must answer."""
+    if shell.tenant is not None:
+        raise InputError("--tenant does not go with accept: a store is of all its tenants")
+    apply_schema(shell.backend, True)
+    await shell.client.accept_store(name)
+    if shell.json:
+        shell.emit({"store": name, "accepted": True})
+    else:
+        shell.print(f"{name} begins anew: what was in it is lost")

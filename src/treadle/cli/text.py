@@ -84,6 +84,11 @@ def speaks_unicode() -> bool:
     return encoding.lower().replace("-", "").startswith("utf")
 
 
+def about() -> str:
+    """The sign before an estimate."""
+    return "≈" if speaks_unicode() else "~"
+
+
 def json_line(value: object) -> str:
     """A value as JSON on one line. What a terminal might obey is escaped."""
     try:

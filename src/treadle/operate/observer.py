@@ -24,9 +24,11 @@ from treadle.records import (
     MINUTE,
     AuditPage,
     BacklogSample,
+    BalanceBy,
     Line,
     MovedTenant,
     QueueBacklog,
+    RebalancePlan,
     Related,
     Stat,
     StatsBy,
@@ -395,13 +397,43 @@ class Placements:
         several = await self._several()
         return await several.give_up_move(tenant)
 
+    async def accept_store(self, name: str) -> None:
+        """Let an empty store take the place of one that has lost its data for good. All stores must answer.
+
+        What was in it is lost: its items, keys, schedules and audit; with home also limits, pauses and
+        statistics. Tenants that are in other stores stay there. Call it on an app that has not started.
+
+        name: of the store.
+        """
+        await self._unopened().accept_store(name)
+        await self._core.connect()
+
+    async def plan_rebalance(
+        self, *, most: int = 10, tolerance: float = 0.1, by: BalanceBy = "items"
+    ) -> RebalancePlan:
+        """Say which tenants should move so that the stores have as much as each other: what brings most
+        first. It moves none: `move_tenant` does. A store that does not answer raises `StoreUnavailable`.
+
+        most: the number of moves.
+        tolerance: by how much the fullest store may have more than the emptiest, as a part of what each would
+            have.
+        by: what is evened out: all items, which takes time in proportion to how many are kept, or the open
+            ones. Of these there are estimates where there are many.
+        """
+        several = await self._several()
+        return await several.plan_rebalance(most=most, tolerance=tolerance, by=by)
+
     async def _several(self) -> Placed:
+        several = self._unopened()
+        await self._core.connect()
+        return several
+
+    def _unopened(self) -> Placed:
         several = placed(self._core.backend)
         if several is None:
             raise no_such_store()
         if self._tenant is not None:
             raise InputError("a client of one tenant is not told of stores: call it on the app")
-        await self._core.connect()
         return several
 
 

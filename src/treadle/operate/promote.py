@@ -366,7 +366,7 @@ def _without_marks(read: Read, new: Backend) -> Read:
             if isinstance(record, PortableKey) and record.tenant == MARKS and record.key.startswith(PREFIX):
                 raise BackendError(
                     f"the tenant {record.key.removeprefix(PREFIX)!r} has moved: a store that has taken part "
-                    f"in that is promoted to SQLite or PostgreSQL only, not to {store_name(new)}"
+                    f"in that is promoted to SQLite, PostgreSQL or Redis only, not to {store_name(new)}"
                 )
         return found
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any, BinaryIO, Final, Literal, NamedTuple, TypeAli
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from treadle.errors import InputError
 from treadle.item import (
@@ -431,6 +431,48 @@ def _check_item(item: PortableItem) -> None:
             raise ValueError(f"{what} of item {item.number} does not agree with its other fields")
 
 
+def in_order(records: Iterable[AnyRecord]) -> list[AnyRecord]:
+    """In the order of an export."""
+    return sorted(records, key=_place)
+
+
+def renumbered(records: list[AnyRecord]) -> list[AnyRecord]:
+    """All that comes in of a tenant, with numbers and places from 1 on, in the same order. Behind those of
+    the old store, numbers would double with each move to and fro."""
+    numbers, places = list[int](), list[int]()
+    for record in records:
+        if isinstance(record, PortableItem):
+            numbers += (record.number, record.group)
+            places += (record.place,) if record.place else ()
+        elif isinstance(record, PortableGroup):
+            numbers += (record.number,) if record.outer is None else (record.number, record.outer)
+    number, place = (min(each, default=1) - 1 for each in (numbers, places))
+    for record in records:
+        if isinstance(record, PortableItem):
+            record.number -= number
+            record.group -= number
+            record.place -= place if record.place else 0
+        elif isinstance(record, PortableGroup):
+            record.number -= number
+            record.outer = None if record.outer is None else record.outer - number
+        elif isinstance(record, Head):
+            record.number = max(numbers, default=0) - number
+            record.place = max(places, default=0) - place
+    return records
+
+
+def _place(record: AnyRecord) -> tuple[int, int]:
+    match record:
+        case Head():
+            return 0, 0
+        case PortableItem():
+            return 1, record.number
+        case PortableGroup():
+            return 2, record.number
+        case _:
+            return 3, 0
+
+
 class Place(NamedTuple):
     """Where a record is in an export: that of its kind, and the number of an item."""
 
@@ -485,12 +527,12 @@ class Beside:
         self._number = number
         self._place = place
         self._audit = audit
-        self._wanted = Tally()
+        self._wanted = _Contents()
 
     def place(self, records: Iterable[AnyRecord]) -> list[AnyRecord]:
         """Those that come in. Runs, and what the audit says of the tenant, stay where they were written."""
         found = [one for record in records if (one := self._placed(record)) is not None]
-        self._wanted.add(one for one in found if isinstance(one, _BESIDE))
+        self._wanted.add(found)
         return found
 
     def _placed(self, record: AnyRecord) -> AnyRecord | None:
@@ -517,13 +559,35 @@ class Beside:
 
     def check(self, records: Iterable[AnyRecord]) -> None:
         """Raise if these, read from the store, are not what was written."""
-        found = Tally()
-        found.add(record for record in records if isinstance(record, _BESIDE))
+        found = _Contents()
+        found.add(records)
         if not found.is_copy_of(self._wanted):
-            raise damaged(f"{self._wanted.counts} were read, and {found.counts} of them are in the store")
+            raise damaged(f"{self._wanted} were read, and {found} of them are in the store")
 
 
-_BESIDE: Final = (PortableItem, PortableGroup, PortableKey)
+class _Contents:
+    """Counts records, and adds up their hashes, for a comparison in this process."""
+
+    def __init__(self) -> None:
+        self.keys = self.others = self._keys = self._others = 0
+
+    def add(self, records: Iterable[AnyRecord]) -> None:
+        for record in records:
+            if isinstance(record, (PortableItem, PortableGroup)):
+                self.others += 1
+                self._others += hash(astuple(record))
+            elif isinstance(record, PortableKey):
+                self.keys += 1
+                self._keys += hash(astuple(record))
+
+    def is_copy_of(self, first: _Contents) -> bool:
+        """Claimed keys may have expired since the first was counted."""
+        if (self.others, self._others) != (first.others, first._others):
+            return False
+        return self.keys < first.keys or (self.keys, self._keys) == (first.keys, first._keys)
+
+    def __str__(self) -> str:
+        return f"{self.others:,} items and groups, and {self.keys:,} claimed keys,"
 
 
 # ------------------------------------------------------------------------------------------------- building
@@ -806,21 +870,25 @@ class Tally:
 
 
 class RecordsChecksum:
-    """Counts records as they are stored, in their order."""
+    """Counts records as they are stored, and adds up a checksum that does not depend on their order."""
 
-    def __init__(self) -> None:
-        self._count = 0
-        self._sum = _digest()
+    def __init__(self, count: int = 0, added: int = 0) -> None:
+        self._count = count
+        self._added = added
 
-    def add(self, records: Sequence[bytes]) -> None:
+    def add(self, records: Iterable[bytes]) -> None:
         for data in records:
             self._count += 1
-            self._sum.update(len(data).to_bytes(8, "big"))
-            self._sum.update(data)
+            self._added += record_digest(data)
 
     @property
-    def total(self) -> tuple[int, str]:
-        return self._count, self._sum.hexdigest()
+    def total(self) -> tuple[int, int]:
+        return self._count, self._added
+
+
+def record_digest(data: bytes) -> int:
+    """56 bits: what a database adds up too."""
+    return int.from_bytes(hashlib.sha256(data).digest()[:7], "big")
 
 
 MAGIC: Final = b"treadle\n"

@@ -157,7 +157,7 @@ class RecordedTransaction:
         ]
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
-        before = (tenant, key) in self._memory.store.limits.keys
+        before = (tenant, key) in self._memory.store.claimed_keys.by_ref
         claimed = await self._memory.claim_key(key, owner, ttl, tenant=tenant)
         if claimed and not before:
             self._claimed.append((tenant, key))
@@ -169,10 +169,8 @@ class RecordedTransaction:
         await self._memory.record(self._recorded)
 
     def roll_back(self) -> None:
-        limits = self._memory.store.limits
         for ref in self._claimed:
-            if (key := limits.keys.pop(ref, None)) is not None:
-                limits.keys_by_end.remove(key)
+            self._memory.store.claimed_keys.drop(ref)
 
 
 class RecordedConnection:

@@ -60,7 +60,7 @@ class WrappedBackend(Backend):
 
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
-        self.capabilities = inner.capabilities
+        self.capabilities = inner.capabilities - {"tenant_moves"}  # it does not pass their verbs on
         self.carries_results = carries_results(inner)
 
     @property

@@ -35,6 +35,7 @@ from .operate import ManyOperations
 from .orders import ManyOrders
 from .places import TenantPlaces, check_names
 from .read import Answers, ManyReads
+from .rebalance import Balancer
 from .records import ManyRecords
 from .roots import RootPlaces
 from .submit import ManySchedules, ManyWrites
@@ -116,6 +117,7 @@ class ManyStores:
         self.add_stats, self.stats = records.add_stats, records.stats
         self.put_samples, self.samples = records.put_samples, records.samples
         self.schedule_runs, self.stores = records.schedule_runs, records.stores
+        self.plan_rebalance = Balancer(places).plan
         # -- operators
         self.cancel, self.complete, self.requeue = operations.cancel, operations.complete, operations.requeue
         self.update, self.trigger, self.hold = operations.update, operations.trigger, operations.hold
@@ -161,6 +163,9 @@ class ManyStores:
         gets by itself."""
         name = self.places.preferred(tenant) if store is None else self.places.named(store).name
         return (await self.places.place(tenant, name)).name
+
+    async def accept_store(self, name: str) -> None:
+        await self.places.accept(name)
 
     async def move_tenant(
         self,

@@ -4,14 +4,15 @@
 | --- | --- | --- | --- |
 | 1 | old | the move begins: it gets a number | nothing has moved; resume, or give up |
 | 2 | new | takes records of this move from now on, and stores nothing else of the tenant | the same |
-| 3 | old | a freeze gets a number | the same |
-| 4 | new | takes records of this freeze; what came before is dropped | the same |
-| 5 | old | others wait to write | it thaws by itself, with the connection |
-| 6 | new | keeps the records, which no one sees | they are dropped by the next attempt |
-| 7 | both | counts and checksums are compared | as 5 |
-| 8 | old | **the decision**: what it had is removed, its mark says where it went | 9, by the next who asks |
-| 9 | new | makes items of the records, and owns them, in one step | repeated |
-| 10 | old | its mark stays, and sends on who asks | |
+| 3 | both | what has ended is copied ahead. Others go on: the old store notes changes | the same |
+| 4 | old | a freeze gets a number | the same |
+| 5 | new | takes records of this freeze; nothing more is copied ahead | the same |
+| 6 | old | others wait to write | it thaws by itself, with the connection |
+| 7 | new | drops what has changed, and keeps the rest, which no one sees | the next attempt drops the rest |
+| 8 | both | counts and checksums are compared | as 6 |
+| 9 | old | **the decision**: what it had is removed, its mark says where it went | 10, by the next who asks |
+| 10 | new | makes items of the records, and owns them, in one step | repeated |
+| 11 | old | its mark stays, and sends on who asks | |
 
 So at no time do two stores own a tenant, and the one that decides has seen all of it at the other. A mover
 that is late names an old number: it is refused. To give up, the old store ends the move first.
@@ -24,19 +25,28 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from treadle.backend import MovesTenants, TenantMoves, store_name
+from treadle.backend import (
+    GivesAhead,
+    Giving,
+    MovesAhead,
+    MovesTenants,
+    ReadAhead,
+    TenantMoves,
+    store_name,
+)
 from treadle.base.timing import Clock
 from treadle.errors import BackendError, InputError, PlacementError, StoreUnavailable, UnsupportedError
 from treadle.item import AuditNote
 from treadle.records import MovedTenant, TenantMark
 from treadle.store import portable
-from treadle.store.portable import PortableAudit, PortableItem, RecordsChecksum, Tally
+from treadle.store.portable import PortableAudit, PortableItem, RecordsChecksum
 from treadle.store.rules.tenant_moves import (
     committed,
     copying,
     discarded,
     frozen,
     given_up,
+    may_come_ahead,
     prepared,
     started,
 )
@@ -45,12 +55,21 @@ from .member import Member
 from .places import OWN, TenantPlaces
 
 PORTION: Final = 1000
+AHEAD: Final = 500
+"""Numbers that are read ahead at once. Others go on between two portions."""
+RECEIVED: Final = 2000
+"""Records of which a store makes items in a second, in one step: others wait to write meanwhile."""
 FREEZE: Final = 10.0
 """Seconds for which others may have to wait to write, in the old store, by default."""
 LONGER: Final = 60.0
 """Seconds beyond that in which the decision may be made."""
 SKEW: Final = 1.0
 """Seconds by which the clocks of the stores may differ: instants are taken as they are."""
+
+
+class _NotKept(BackendError):
+    """The new store has not what was read. So it is too if another mover has read ahead of this one what it
+    could not send any more."""
 
 
 class TenantMover:
@@ -84,9 +103,16 @@ class TenantMover:
         await self._check_clocks(old, new, skew)
         began = await self._begin(tenant, old, new, mark, resume=resume)
         await self._prepare(tenant, here, new, began.move)
+        await self._copy_ahead(tenant, there, here, began, new, progress)
         frozen_mark = await self._freeze(tenant, there, old, began, freeze)
         copy = await self._copy_begins(tenant, here, new, frozen_mark)
-        moved = await self._copied(tenant, there, here, old, new, frozen_mark, copy, freeze, note, progress)
+        try:
+            moved = await self._copied(
+                tenant, there, here, old, new, frozen_mark, copy, freeze, note, progress
+            )
+        except _NotKept:
+            await self.give_up(tenant)
+            raise
         await self._end(tenant, old, new)
         return moved
 
@@ -186,6 +212,29 @@ class TenantMover:
         if mark != seen and not await here.put_mark(tenant, seen, mark, empty=True):
             raise _overtaken(tenant)
 
+    async def _copy_ahead(
+        self,
+        tenant: str,
+        there: TenantMoves,
+        here: TenantMoves,
+        began: TenantMark,
+        new: Member,
+        progress: Callable[[int], object],
+    ) -> None:
+        """Copy what has ended, while others go on. After a freeze nothing comes ahead any more: a mover that
+        is late could be at it still."""
+        mark = await self._places.mark_at(new, tenant)
+        if not (isinstance(there, MovesAhead) and isinstance(here, MovesAhead) and may_come_ahead(mark)):
+            return
+        assert mark is not None
+        last, count = await here.staged_ahead(tenant), 0
+        while ended := await there.read_ahead(tenant, began, last, AHEAD):
+            if not await here.stage_ahead(tenant, mark, ended):
+                raise _overtaken(tenant)
+            last = ended[-1].number
+            count += sum([len(one.records) for one in ended])
+            progress(count)
+
     async def _freeze(
         self, tenant: str, there: TenantMoves, old: Member, began: TenantMark, seconds: float
     ) -> TenantMark:
@@ -220,30 +269,43 @@ class TenantMover:
         note: AuditNote | None,
         progress: Callable[[int], object],
     ) -> MovedTenant:
-        tally, checksum, running = Tally(), RecordsChecksum(), 0
         async with there.give(tenant, frozen_mark) as giving:
             began = self._monotonic()
+            ahead = await _ahead(tenant, here, giving, copy)
+            if (takes := ahead.records / RECEIVED) > freeze:
+                raise BackendError(
+                    f"to make items of the {ahead.records:,} records that were copied ahead takes {new.name} "
+                    f"about {takes:.0f} s, and others may wait for {freeze:g} s. Nothing was moved. Prune "
+                    "and begin anew after --give-up, or go on with --resume and a larger --freeze"
+                )
+            items, running, checksum = ahead.items, 0, RecordsChecksum(ahead.records, ahead.checksum)
             while portion := [*await giving.read(PORTION)]:
-                decoded = [portable.decode(data) for data in portion]
-                tally.add(decoded)
-                running += sum([isinstance(one, PortableItem) and one.lease is not None for one in decoded])
+                for data in portion:
+                    record = portable.decode(data)
+                    if isinstance(record, PortableItem):
+                        items += 1
+                        running += record.lease is not None
                 checksum.add(portion)
                 if not await here.stage(tenant, copy, portion):
                     raise _overtaken(tenant)
-                progress(tally.total)
+                progress(checksum.total[0])
                 if self._monotonic() - began > freeze:
                     raise BackendError(
                         f"to copy {tenant!r} takes longer than the {freeze:g} s for which others may wait: "
-                        f"{tally.total:,} records were read. Nothing was moved. Go on with --resume and a "
-                        "larger --freeze, when there is little to do, or end it with --give-up"
+                        f"{checksum.total[0]:,} records were read. Nothing was moved. Go on with --resume "
+                        "and a larger --freeze, when there is little to do, or end it with --give-up"
                     )
+            records = checksum.total[0]
             if note is not None:
-                entry = portable.encode(_entry(note, tally, await old.call("now"), old, new))
+                entry = portable.encode(_entry(note, items, await old.call("now"), old, new))
                 checksum.add([entry])
                 if not await here.stage(tenant, copy, [entry]):
                     raise _overtaken(tenant)
             if await here.staged(tenant) != checksum.total:
-                raise BackendError(f"{new.name} has not kept what was sent: nothing was moved")
+                raise _NotKept(
+                    f"{new.name} has not kept what was sent. Nothing was moved, and the move has ended: "
+                    "begin it anew"
+                )
             away = committed(frozen_mark, frozen_mark.move, frozen_mark.freeze, await old.call("now"))
             if away is None:
                 raise _overtaken(tenant)
@@ -253,8 +315,8 @@ class TenantMover:
             tenant=tenant,
             source=old.name,
             to=new.name,
-            items=tally.counts.get("item", 0),
-            records=tally.total,
+            items=items,
+            records=records,
             running=running,
             waited=waited,
         )
@@ -266,13 +328,27 @@ class TenantMover:
         self._places.learn(tenant, new)
 
 
-def _entry(note: AuditNote, tally: Tally, at: float, old: Member, new: Member) -> PortableAudit:
+async def _ahead(tenant: str, here: TenantMoves, giving: Giving, copy: TenantMark) -> ReadAhead:
+    """What the new store has and that is as it was. It drops the rest."""
+    if not isinstance(giving, GivesAhead):
+        return ReadAhead(0, 0, 0, ())
+    found = await giving.ahead()
+    if (
+        isinstance(here, MovesAhead)
+        and found.changed
+        and not await here.drop_ahead(tenant, copy, found.changed)
+    ):
+        raise _overtaken(tenant)
+    return found
+
+
+def _entry(note: AuditNote, items: int, at: float, old: Member, new: Member) -> PortableAudit:
     return PortableAudit(
         no=0,
         at=at,
         actor=note.actor,
         verb="move",
-        count=tally.counts.get("item", 0),
+        count=items,
         about=f"{old.name} to {new.name}",
         reason=note.reason,
         address=note.address,
@@ -284,8 +360,8 @@ def _moves(member: Member) -> TenantMoves:
         raise UnsupportedError(
             "tenant_moves",
             store_name(member.backend),
-            advice="tenants move between SQLite and PostgreSQL while they are in use. Stop their workers, "
-            "and use treadle export --tenant and import",
+            advice="tenants move between the stores of treadle while they are in use. Stop their "
+            "workers, and use treadle export --tenant and import",
         )
     return member.backend.tenant_moves
 

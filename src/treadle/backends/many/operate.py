@@ -5,7 +5,7 @@ Ids of one tenant are in one store. Without a tenant, the stores are asked first
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -51,8 +51,7 @@ class ManyOperations:
                 by_store.setdefault(self._places.of_id(id), []).append(id)
             return changed_of([await change(*each) for each in (by_store or {self._places.home: []}).items()])
         if tenant is not None:
-            member = await self._places.checked(tenant)
-            return await change(self._places.home if member is None else member, ids)
+            return await self._where_it_is(tenant, lambda member: change(member, ids))
         with all_stores():
             known = await self._reads.find_items(ids, None)
             if groups and None in known:
@@ -60,12 +59,52 @@ class ManyOperations:
                 known = [each or group for each, group in zip(known, those, strict=True)]
         first = next((each.member.number for each in known if each is not None), 0)
         parts: dict[int, list[str]] = {}
+        tenants: dict[int, set[str]] = {}
         for id, found in zip(ids, known, strict=True):
-            parts.setdefault(first if found is None else found.member.number, []).append(id)
-        members = self._places.members
-        return changed_of(
-            [await change(members[number], some) for number, some in (parts or {0: []}).items()]
+            number = first if found is None else found.member.number
+            parts.setdefault(number, []).append(id)
+            if found is not None:
+                tenants.setdefault(number, set()).add(found.state.tenant)
+
+        async def one(number: int, some: list[str]) -> Changed:
+            member = self._places.members[number]
+            return await self._unless_left(
+                member,
+                tenants.get(number, ()),
+                lambda: change(member, some),
+                lambda: self._by_id(some, None, change, groups=groups),
+            )
+
+        return changed_of([await one(*part) for part in (parts or {0: []}).items()])
+
+    async def _where_it_is(self, tenant: str, change: Callable[[Member], Awaitable[Changed]]) -> Changed:
+        """Change something in the store that has a tenant."""
+        member = await self._places.checked(tenant) or self._places.home
+        return await self._unless_left(
+            member, [tenant], lambda: change(member), lambda: self._where_it_is(tenant, change)
         )
+
+    async def _unless_left(
+        self,
+        member: Member,
+        tenants: Iterable[str],
+        change: Callable[[], Awaitable[Changed]],
+        again: Callable[[], Awaitable[Changed]],
+    ) -> Changed:
+        """A call may wait in a store until one of these tenants has moved, and finds nothing there then."""
+        try:
+            changed = await change()
+        except NotFound:
+            if await self._has_left(member, tenants):
+                return await again()
+            raise
+        if changed.items or not await self._has_left(member, tenants):
+            return changed
+        return await again()
+
+    async def _has_left(self, member: Member, tenants: Iterable[str]) -> bool:
+        """Whether one of these tenants is not in this store any more."""
+        return any([await self._places.moved_from(tenant, member) is not None for tenant in tenants])
 
     async def _check(
         self, ids: Sequence[str], tenant: str | None, refusal: Callable[[ItemState], Exception | None]
@@ -142,8 +181,12 @@ class ManyOperations:
             )
         whose = where.tenant if tenant is None else tenant
         out: list[Changed] = []
-        having = await self._places.having(whose) or [self._places.home]
         inner = replace(where, store=None)
+        if whose is not None and where.store is None and not self._places.by_root:
+            return await self._where_it_is(
+                whose, lambda member: self._change(member, "requeue", inner, limit=limit, **options)
+            )
+        having = await self._places.having(whose) or [self._places.home]
         for member in self._places.asked(having, where.store):
             left = limit - sum([len(part.items) for part in out])
             if left > 0:
@@ -201,6 +244,7 @@ class ManyOperations:
         if tx is not None:
             check_transactions(self._places)
         ids = [signal.id for signal in signals]
+        whose: list[str | None] = [tenant] * len(ids)
         if self._places.by_root:
             members = [await self._places.find(tenant, id) or self._places.home for id in ids]
         elif tenant is not None:
@@ -209,6 +253,7 @@ class ManyOperations:
             with all_stores():
                 known = await self._reads.find_items(ids, None)
             members = [self._places.home if each is None else each.member for each in known]
+            whose = [None if each is None else each.state.tenant for each in known]
         answers: dict[int, Signalled] = {}
         for member in {member.number: member for member in members}.values():
             places = [place for place, each in enumerate(members) if each is member]
@@ -217,6 +262,11 @@ class ManyOperations:
                 said: Sequence[Signalled] = await member.call("signal", some, tenant=tenant, tx=tx, note=note)
             answers.update(zip(places, said, strict=True))
             self._views.heat([member.number])
+        for place, (owner, member) in enumerate(zip(whose, members, strict=True)):
+            if answers[place].verb != "not_found" or owner is None or tx is not None:
+                continue
+            if await self._has_left(member, [owner]):
+                (answers[place],) = await self.signal([signals[place]], tenant=owner, note=note)
         return [answers[place] for place in range(len(ids))]
 
     async def delete(

@@ -30,6 +30,7 @@ from typing import Final, TypeVar
 from uuid import uuid4
 
 from treadle.backend import MovesTenants, chosen_store, no_such_store, store_name
+from treadle.base.wording import listed
 from treadle.errors import BackendError, InputError, PlacementError, StoreUnavailable, WrongStore
 from treadle.records import STORES_TENANT, TenantMark
 from treadle.store.rules.tenant_moves import PREFIX, activated, decode_mark
@@ -72,11 +73,15 @@ class StorePlaces:
 
     members: by name, in the order in which the app names them. The first is home, unless they have one."""
 
+    by_root = False
+
     def __init__(self, members: Mapping[str, Member]) -> None:
         self.by_name = dict(members)
         self.members: list[Member] = list(self.by_name.values())
         """By number."""
         self.home = self.members[0]
+        self._accepted: Member | None = None
+        """A store that has lost its data, and begins anew."""
         self._family = ""
         self._is_known = False
         """Whether a store has said which one is home: home was told it before the others."""
@@ -129,6 +134,41 @@ class StorePlaces:
             known = ", ".join(f"{name} says {home}" for name, home in homes.items())
             raise WrongStore(f"these stores do not belong together: their homes differ ({known})")
         self.home = self.by_name[next(iter(homes.values()), self.members[0].name)]
+        self._family = next((family for family, _, _ in records.values()), "")
+
+    async def accept(self, name: str) -> None:
+        """Open all stores, one of which has lost its data. It begins anew, under its name."""
+        member = self.named(name)
+        await self._find_home()
+        await member.backend.open()
+        if await self._record(member) is not None:
+            raise InputError(f"the store {name!r} knows its name: there is nothing to accept")
+        if owners := await _owners(member):
+            raise InputError(
+                f"the store at {store_name(member.backend)} has items of {listed(owners, 3)}: only an empty "
+                f"one takes the place of {name!r}"
+            )
+        if self.by_root and member is self.home:
+            raise InputError(f"{name!r} is home, and knows the order of the stores by root: restore its data")
+        self._accepted = member
+        try:
+            for each in (self.home, *self.by_name.values()):
+                await each.open()
+        finally:
+            self._accepted = None
+
+    async def _lead_past(self, lost: Member) -> None:
+        """Write down anew where tenants are that are in other stores: what is lost has led there."""
+        if self.by_root:
+            return
+        for member in self.by_name.values():
+            for tenant in [] if member is lost else await _owners(member):
+                home, moves = self.home.backend, lost.backend
+                await home.claim_key(_key(tenant), member.name, FOR_EVER, tenant=TENANT)
+                mark = decode_mark(await member.backend.key_owner(PREFIX + tenant, tenant=TENANT))
+                if mark is not None and isinstance(moves, MovesTenants):
+                    away = TenantMark("away", mark.number, to=member.name)
+                    await moves.tenant_moves.put_mark(tenant, None, away)
 
     async def _said(self, member: Member) -> tuple[str, str, str] | None:
         """What a store says about itself. None: nothing, or it does not answer."""
@@ -163,25 +203,33 @@ class StorePlaces:
             for tenant in tenants:  # before it is told its name: a crash in between is made good then
                 await self.home.backend.claim_key(_key(tenant), member.name, FOR_EVER, tenant=TENANT)
             await self._check_new(member)
+            if member is self._accepted:
+                await self._lead_past(member)
             said = f"{family} {member.name} {self.home.name}"
             await member.backend.claim_key("store", said, FOR_EVER, tenant=TENANT)
             found = await self._record(member)
         self._compare(member, found, family)
-        if member is not self.home:
+        if member is not self.home and not await self._has_joined(member):
             await self.home.backend.claim_key(_joined(member), family, FOR_EVER, tenant=TENANT)
         return family if found is None else found[0]
 
     async def _check_new(self, member: Member) -> None:
         """A store that knows nothing of the others must be new. One that has been among them has lost it."""
+        if member is self._accepted:
+            return
         if member is self.home:
             has_joined = self._is_known
         else:
-            has_joined = await self.home.backend.key_owner(_joined(member), tenant=TENANT) is not None
+            has_joined = await self._has_joined(member)
         if has_joined:
             raise WrongStore(
                 f"the store {member.name!r} at {store_name(member.backend)} is empty, or is another one: "
-                f"{member.name!r} has joined these stores before. Correct its address, or restore its data"
+                f"{member.name!r} has joined these stores before. Correct its address, or restore its data. "
+                f"If they are lost: treadle stores accept {member.name}"
             )
+
+    async def _has_joined(self, member: Member) -> bool:
+        return await self.home.backend.key_owner(_joined(member), tenant=TENANT) is not None
 
     def _compare_by(self, found: str | None) -> None:
         if found is not None:
@@ -198,10 +246,7 @@ class StorePlaces:
 
     async def _tenants(self, member: Member) -> list[str]:
         """The tenants that a store has items of, when it joins the others."""
-        if "listing" not in member.backend.capabilities:
-            return []
-        counts = await member.backend.counts(ended=True)
-        tenants = sorted({each.tenant for each in counts if not each.tenant.startswith(OWN)})
+        tenants = await _owners(member)
         if len(tenants) > MOST_TENANTS:
             raise PlacementError(
                 f"the store {member.name!r} has items of {len(tenants):,} tenants: at most {MOST_TENANTS:,} "
@@ -218,27 +263,47 @@ class StorePlaces:
         return tenants
 
     async def _number_all(self) -> None:
-        """Agree with home on the numbers of all stores."""
+        """Agree with home on the numbers of all stores. Names of an app that is refused are not told to home:
+        all others would have to name them too."""
         names = [self.home.name, *(name for name in self.by_name if name != self.home.name)]
-        backend, number, known = self.home.backend, 0, list[str]()
-        while True:
-            owner = await backend.key_owner(f"member.{number}", tenant=TENANT)
-            if owner is None:
-                left = [name for name in names if name not in known]
-                if not left:
-                    break
-                await backend.claim_key(f"member.{number}", left[0], FOR_EVER, tenant=TENANT)
-                continue
+        known = await self._numbered()
+        left = [name for name in names if name not in known]
+        for name in left:
+            await self._check_newcomer(self.by_name[name])
+        while left:
+            await self.home.backend.claim_key(f"member.{len(known)}", left[0], FOR_EVER, tenant=TENANT)
+            known = await self._numbered()
+            left = [name for name in left if name not in known]
+        self.members = [self.by_name[name] for name in known]
+        for number, member in enumerate(self.members):
+            member.number = number
+
+    async def _numbered(self) -> list[str]:
+        """The names that home knows. `WrongStore` if this app does not name all of them."""
+        known: list[str] = []
+        while (owner := await self.home.backend.key_owner(f"member.{len(known)}", tenant=TENANT)) is not None:
             known.append(owner)
-            number += 1
         if others := [name for name in known if name not in self.by_name]:
             raise WrongStore(
                 f"there are more stores than this app names: {', '.join(others)}. Their tenants would be "
                 "left out: name all stores, in each process"
             )
-        self.members = [self.by_name[name] for name in known]
-        for number, member in enumerate(self.members):
-            member.number = number
+        return known
+
+    async def _check_newcomer(self, member: Member) -> None:
+        """Check that a store may join, if it answers."""
+        if member is self.home:
+            return
+        try:
+            async with asyncio.timeout(OPENING):
+                await member.backend.open()
+                found = await self._record(member)
+                if found is None:
+                    await self._tenants(member)
+        except (StoreUnavailable, TimeoutError):
+            return
+        if found is not None:
+            self._compare(member, found, self._family)
 
 
 async def within_patience(
@@ -257,7 +322,17 @@ async def within_patience(
         done |= more
     for task in waiting:
         task.cancel()
+    for task in done:
+        task.exception()  # the caller may raise the first error only
     return done
+
+
+async def _owners(member: Member) -> list[str]:
+    """The tenants that a store has items of."""
+    if "listing" not in member.backend.capabilities:
+        return []
+    counts = await member.backend.counts(ended=True)
+    return sorted({each.tenant for each in counts if not each.tenant.startswith(OWN)})
 
 
 def _joined(member: Member) -> str:
@@ -270,8 +345,6 @@ class TenantPlaces(StorePlaces):
 
     id: of the item or group. Within a tenant it does not matter."""
 
-    by_root = False
-
     def __init__(self, members: Mapping[str, Member]) -> None:
         super().__init__(members)
         self._known: OrderedDict[str, Member] = OrderedDict()
@@ -281,7 +354,7 @@ class TenantPlaces(StorePlaces):
 
     def known(self, tenant: str, id: str | None = None) -> Member | None:
         """Where a tenant is, if this process knows it."""
-        if len(self.members) == 1 or tenant.startswith(OWN):
+        if tenant.startswith(OWN):
             return self.home
         found = self._known.get(tenant)
         if found is not None:
@@ -326,7 +399,7 @@ class TenantPlaces(StorePlaces):
 
     async def moved_from(self, tenant: str, member: Member) -> Member | None:
         """Where a tenant is, if it is not in this store any more. None: as far as the store says, it is."""
-        if self.by_root or len(self.members) == 1 or tenant.startswith(OWN):
+        if self.by_root or tenant.startswith(OWN):
             return None
         found = await self.follow(tenant, member)
         if found is member:

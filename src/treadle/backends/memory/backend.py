@@ -68,6 +68,7 @@ from . import claim, moving, operate, orders, read, records, schedules, settle, 
 from .operate import RequeueOptions, requeue
 from .records import add_stats, noted, read_samples, read_stats
 from .tables import MemoryTables
+from .tenant_moves import MemoryTenantMoves
 
 
 class MemoryBackend:
@@ -78,7 +79,7 @@ class MemoryBackend:
     the store's clock.
     """
 
-    capabilities = CAPABILITIES | {"parts"}
+    capabilities = CAPABILITIES | {"parts", "tenant_moves"}
     answers_at_once = ("submit", "claim", "settle")
     carries_results = True
 
@@ -385,10 +386,10 @@ class MemoryBackend:
     # -- coordination ----------------------------------------------------------------------------------
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
-        return self.store.limits.claim_key((tenant, key), owner, ttl, self.store.now())
+        return self.store.claimed_keys.claim((tenant, key), owner, ttl, self.store.now())
 
     async def key_owner(self, key: str, *, tenant: str) -> str | None:
-        return self.store.limits.key_owner((tenant, key), self.store.now())
+        return self.store.claimed_keys.owner((tenant, key), self.store.now())
 
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
@@ -488,6 +489,10 @@ class MemoryBackend:
 
     async def identity(self) -> str | None:
         return self.address
+
+    @property
+    def tenant_moves(self) -> MemoryTenantMoves:
+        return MemoryTenantMoves(lambda: self.store, self._clock)
 
     def _set_mark(self, mark: StoreMark | None, tables: MemoryTables | None) -> None:
         assert tables is not None

@@ -1,4 +1,4 @@
-"""Limits: permits that the fleet shares, and keys that are claimed for a time."""
+"""Limits: permits that the fleet shares."""
 
 from __future__ import annotations
 
@@ -8,20 +8,11 @@ from itertools import count
 
 from msgspec import Struct
 
-from treadle.item import Algorithm, Lease, Limit, PermitHolder, PermitReply, PermitRequest, Ref
+from treadle.item import Algorithm, Lease, Limit, PermitHolder, PermitReply, PermitRequest
 from treadle.store.rules.limits import LimitState, idle_at, permit
 
 from .priority_queue import Position, PriorityQueue
 from .rows import MemoryWorker
-
-
-class ClaimedKey(Struct, eq=False):
-    """A key that belongs to its owner until a certain time."""
-
-    ref: Ref
-    owner: str
-    until: float
-    position: Position | None = None
 
 
 class MemoryLimit(Struct, eq=False):
@@ -35,31 +26,12 @@ class MemoryLimit(Struct, eq=False):
 class MemoryLimits:
     def __init__(self) -> None:
         self._ties = count(1)
-        self.keys: dict[Ref, ClaimedKey] = {}
-        self.keys_by_end: PriorityQueue[ClaimedKey] = PriorityQueue()
         self.limits: dict[tuple[str, Algorithm], MemoryLimit] = {}
         self.limits_by_end: PriorityQueue[MemoryLimit] = PriorityQueue()
         self.held: Counter[str] = Counter()
         """Of `slots` limits: the permits that all workers hold together, by the limit's name."""
         self.leases: dict[str, dict[int, MemoryWorker]] = {}
         """Of `slots` limits: the tokens of the leases that have permits of their own, and their workers."""
-
-    def claim_key(self, ref: Ref, owner: str, ttl: float, now: float) -> bool:
-        key = self.keys.get(ref)
-        if key is not None and now < key.until:
-            return key.owner == owner
-        if key is not None:
-            self.keys_by_end.remove(key)
-        self.add_key(ClaimedKey(ref, owner, now + ttl))
-        return True
-
-    def add_key(self, key: ClaimedKey) -> None:
-        self.keys[key.ref] = key
-        self.keys_by_end.push(key.until, next(self._ties), key)
-
-    def key_owner(self, ref: Ref, now: float) -> str | None:
-        key = self.keys.get(ref)
-        return key.owner if key is not None and now < key.until else None
 
     def take_permits(self, request: PermitRequest, worker: MemoryWorker | None, now: float) -> PermitReply:
         """`worker`: None if it is not alive."""
@@ -115,6 +87,16 @@ class MemoryLimits:
             del worker.leases_with_permits[name]
         return True
 
+    def drop_lease(self, worker: MemoryWorker, token: int) -> None:
+        """The lease has left: so have the permits of its own."""
+        for name, tokens in list(worker.leases_with_permits.items()):
+            if token in tokens:
+                tokens.remove(token)
+                self._forget_lease(name, token)
+                if not tokens:
+                    del worker.leases_with_permits[name]
+                self._take_back(worker, name, min(1, worker.permits.get(name, 0)))
+
     def _forget_lease(self, name: str, token: int) -> None:
         del self.leases[name][token]
         if not self.leases[name]:
@@ -139,8 +121,6 @@ class MemoryLimits:
         return found
 
     def prune(self, now: float, most: int) -> None:
-        for key in self.keys_by_end.take_until(now, most):
-            del self.keys[key.ref]
         for stored in self.limits_by_end.take_until(now, most):
             self._prune_limit(stored, now)
 

@@ -8,7 +8,14 @@ from typing import Any, NoReturn, assert_never
 
 from treadle.backend import Export, Import
 from treadle.base.timing import Clock
-from treadle.errors import InputError, StoreMoved, StoreNotEmpty, StoreUnavailable, StoreUnfinished
+from treadle.errors import (
+    BackendError,
+    InputError,
+    StoreMoved,
+    StoreNotEmpty,
+    StoreUnavailable,
+    StoreUnfinished,
+)
 from treadle.item import KILLING, Chunk, Item
 from treadle.records import StoreMark
 from treadle.store import portable
@@ -20,6 +27,7 @@ from treadle.store.portable import (
     PortableGroup,
     PortableItem,
     PortableKey,
+    PortableLease,
     PortableLimit,
     PortableOrder,
     PortableRelease,
@@ -29,6 +37,7 @@ from treadle.store.portable import (
     PortableSchedule,
     PortableStat,
     PortableWorker,
+    leased,
     unleased,
 )
 from treadle.store.rules.limits import LimitState, idle_at
@@ -36,8 +45,9 @@ from treadle.store.rules.orders import order_bytes, read_order
 from treadle.store.rules.submission import Dependencies
 
 from . import orders, read
+from .claimed_keys import ClaimedKey
 from .dependencies import tolerates
-from .limits import ClaimedKey, MemoryLimit, MemoryLimits
+from .limits import MemoryLimit, MemoryLimits
 from .rows import Mail, MemoryGroup, Row, RowSteps
 from .tables import MemoryTables
 from .transitions import watch_deadline
@@ -74,6 +84,11 @@ class MemoryExport(Export):
 
     def __init__(self, store: MemoryTables, tenant: str | None, *, frozen: bool) -> None:
         self._frozen = frozen
+        if tenant is None:
+            for arriving in store.arriving:
+                raise BackendError(
+                    f"the tenant {arriving!r} is on its way into this store: end its move first"
+                )
         records = records_of(store, tenant)
         self._records = [portable.encode(record) for record in records if portable.goes_along(record, tenant)]
         self._read = 0
@@ -97,7 +112,10 @@ class MemoryExport(Export):
         self.mark = mark
 
 
-def records_of(store: MemoryTables, tenant: str | None = None) -> Iterator[AnyRecord]:
+def records_of(
+    store: MemoryTables, tenant: str | None = None, *, leases: bool = False
+) -> Iterator[AnyRecord]:
+    """leases: they go along."""
     now = store.now()
     yield Head(
         store="memory",
@@ -110,7 +128,7 @@ def records_of(store: MemoryTables, tenant: str | None = None) -> Iterator[AnyRe
         workers=tuple(worker.id for worker in store.workers.values() if worker.until > now),
     )
     for row in store.rows(None, oldest_first=True):
-        yield _item(store, row, now)
+        yield _item(store, row, now, leases=leases)
     for group in _groups(store):
         yield PortableGroup(
             number=group.number,
@@ -128,7 +146,22 @@ def records_of(store: MemoryTables, tenant: str | None = None) -> Iterator[AnyRe
             outer=None if group.outer is None else group.outer.number,
             value=group.value,
         )
+    if leases:
+        yield from _workers(store, tenant)
     yield from _rest(store, now)
+
+
+def _workers(store: MemoryTables, tenant: str | None) -> Iterator[PortableWorker]:
+    for worker in store.workers.values():
+        if any(lease.tenant == tenant for lease in worker.held.values()):
+            yield PortableWorker(
+                id=worker.id,
+                until=worker.until,
+                lease=worker.lease,
+                types=None if worker.types is None else tuple(sorted(worker.types)),
+                info=worker.info,
+                release=worker.release,
+            )
 
 
 def _groups(store: MemoryTables) -> list[MemoryGroup]:
@@ -140,7 +173,7 @@ def _groups(store: MemoryTables) -> list[MemoryGroup]:
     return [group for _, group in sorted(found.items())]
 
 
-def _item(store: MemoryTables, row: Row, now: float) -> PortableItem:
+def _item(store: MemoryTables, row: Row, now: float, *, leases: bool) -> PortableItem:
     item, found, is_open = row.item, row.dependencies, row.ended_at is None
     waits = is_open and row.verdict is None
     blocked = waits and row.status == "blocked"
@@ -173,6 +206,9 @@ def _item(store: MemoryTables, row: Row, now: float) -> PortableItem:
     }
     record = portable.portable_item(read.full_state(store, row), more)
     if row.status == "running" and row.worker is not None:
+        if leases:
+            resumes = row.worker.held[row.token].resumes
+            return leased(record, PortableLease(row.worker.id, row.token, row.begun, row.started_at, resumes))
         lease = LostLease(row.worker.id, row.worker.release, row.begun, row.started_at, row.overdue)
         return unleased(record, lease, now)
     return record
@@ -205,7 +241,7 @@ def _rest(store: MemoryTables, now: float) -> Iterator[AnyRecord]:
     for (name, algorithm), stored in store.limits.limits.items():
         limit, state = stored.limit, stored.state
         yield portable.portable_limit(name, algorithm, *state, limit.limit, limit.window)
-    for key in store.limits.keys.values():
+    for key in store.claimed_keys.by_ref.values():
         if key.until > now:
             yield PortableKey(tenant=key.ref[0], key=key.ref[1], owner=key.owner, until=key.until)
     for name, began in store.releases.items():
@@ -230,7 +266,7 @@ def check_absent(store: MemoryTables, tenant: str) -> None:
     for found, what in (
         (any(row.kind.tenant == tenant for row in rows), "items"),
         (any(tenant in of_id for of_id in store.groups.values()), "items"),
-        (any(key.ref[0] == tenant for key in store.limits.keys.values()), "claimed keys"),
+        (any(key.ref[0] == tenant for key in store.claimed_keys.by_ref.values()), "claimed keys"),
     ):
         if found:
             raise StoreNotEmpty("memory://", f"{what} of {tenant}")
@@ -245,7 +281,7 @@ def check_empty(store: MemoryTables, address: str) -> None:
         (store.orders, "orders"),
         (store.audits, "audit entries"),
         (any(store.stats.values()), "statistics"),
-        (store.limits.keys, "claimed keys"),
+        (store.claimed_keys.by_ref, "claimed keys"),
     ):
         if found:
             raise StoreNotEmpty(address, what)
@@ -307,7 +343,7 @@ class MemoryImport(Import):
             case PortableLimit():
                 _add_limit(store.limits, record)
             case PortableKey():
-                store.limits.add_key(ClaimedKey((record.tenant, record.key), record.owner, record.until))
+                store.claimed_keys.add(ClaimedKey((record.tenant, record.key), record.owner, record.until))
             case PortableRelease():
                 store.releases[record.name] = record.began
             case PortableStat():
@@ -434,6 +470,9 @@ class MemoryImport(Import):
 class MemoryPartImport(MemoryImport):
     """Fills tables of its own first, which refuse what does not fit, then those that are in use."""
 
+    leases = False
+    """Whether leases come along."""
+
     def __init__(self, clock: Clock, tables: Callable[[], MemoryTables], tenant: str) -> None:
         super().__init__(clock, lambda _: True, lambda: None)
         self._tables = tables
@@ -456,10 +495,16 @@ class MemoryPartImport(MemoryImport):
         self._rows.clear()
         self._records.clear()
         self._groups.clear()
-        for record in beside.place(map(portable.decode, self._given)):
+        given = [self._fitting(portable.decode(data)) for data in self._given]
+        for record in beside.place(portable.renumbered(given)):
             self._write(record)
         self._connect()
-        beside.check(record for record in records_of(store) if portable.goes_along(record, tenant))
+        there = records_of(store, tenant, leases=self.leases)
+        beside.check(record for record in there if portable.goes_along(record, tenant))
+
+    def _fitting(self, record: AnyRecord) -> AnyRecord:
+        """The record as it can come in."""
+        return record
 
     def _write(self, record: AnyRecord) -> None:
         if isinstance(record, Head) and self.store is self._tables():

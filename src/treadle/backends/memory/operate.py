@@ -158,7 +158,7 @@ def delete(store: MemoryTables, group_ids: Sequence[str], tenant: str | None, *,
     if references:
         raise ReferencedError(references)
     before = tuple(item_state(row) for row in rows)
-    _remove_all(store, rows)
+    remove_all(store, rows)
     return Changed(before)
 
 
@@ -204,7 +204,7 @@ def _group_named(store: MemoryTables, tenant: str, name: str) -> Iterable[Row]:
     return () if group is None else group_rows(group)
 
 
-def _remove_all(store: MemoryTables, rows: Iterable[Row]) -> None:
+def remove_all(store: MemoryTables, rows: Iterable[Row]) -> None:
     """Remove rows in any state. No other row may wait for them."""
     for row in rows:
         if row.ended_at is None:
@@ -228,6 +228,7 @@ def prune(store: MemoryTables, limit: int, now: float) -> int:
         if may_prune(store, row, now):
             _delete(store, row)
             removed += 1
+    store.claimed_keys.prune(now, limit)
     store.limits.prune(now, limit)
     prune_stats(store, now)
     prune_audits(store, limit, now)

@@ -35,6 +35,7 @@ def fire(store: MemoryTables, fire: Fire, now: float) -> tuple[Submitted, ...] |
     moved_on = fired(store.schedules.get(fire.name), fire)
     if moved_on is None:
         return None
+    store.claimed_keys.check_here(item.tenant for item in fire.items)
     answer = submit_together(store, fire.items, now)
     if not isinstance(answer, Rejected):
         store.schedules[fire.name] = moved_on

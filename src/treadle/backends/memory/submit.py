@@ -24,6 +24,8 @@ from .transitions import doom, lease, leave_container, wait, watch_deadline
 def submit(
     store: MemoryTables, submissions: Sequence[Submission], now: float
 ) -> list[tuple[Submitted, ...] | Rejected]:
+    if store.claimed_keys.elsewhere:
+        store.claimed_keys.check_here(item.tenant for submission in submissions for item in submission.items)
     answers: list[tuple[Submitted, ...] | Rejected] = []
     for submission in submissions:
         items = submission.items

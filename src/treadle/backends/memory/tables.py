@@ -22,6 +22,7 @@ from treadle.store.rules.orders import is_paused
 from treadle.store.rules.records import STEPS
 from treadle.store.rules.submission import KeyHolder, KeyRef
 
+from .claimed_keys import ClaimedKeys
 from .fairness import ParkedItems, ReadyItems, ReadyLine
 from .limits import MemoryLimits
 from .priority_queue import SLACK, PriorityQueue
@@ -98,7 +99,10 @@ class MemoryTables:
         self.unknown_searches: dict[str, UnknownTypeSearch] = {}
 
         self.retention = Retention()
+        self.claimed_keys = ClaimedKeys()
         self.limits = MemoryLimits()
+        self.arriving: dict[str, list[bytes]] = {}
+        """By tenant: what has come of it, and is not seen yet."""
         self.schedules: dict[str, Schedule] = {}
         self.removed_schedules: dict[str, float] = {}
         """When they were removed."""

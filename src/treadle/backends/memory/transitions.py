@@ -10,6 +10,7 @@ from collections.abc import Container
 from msgspec.structs import replace
 
 from treadle.item import KILLING, Attempt, Lease, Loss, Status, Verdict
+from treadle.store.portable import PortableLease
 from treadle.store.rules.settlement import (
     KEPT_ATTEMPTS,
     WaitingAgain,
@@ -177,6 +178,21 @@ def lease(
     row.suspended = False
     worker.held[token] = lease
     return lease
+
+
+def adopt_lease(store: MemoryTables, row: Row, worker: MemoryWorker, known: PortableLease) -> None:
+    """Lease it as it was leased in another store. It must be ready, and in no container."""
+    attempt = row.attempt
+    given = lease(store, row, worker, row.claimed_at or 0.0)
+    del worker.held[given.token]
+    row.token, row.begun, row.attempt, row.started_at = known.token, known.begun, attempt, known.started_at
+    worker.held[known.token] = replace(
+        given,
+        token=known.token,
+        attempt=attempt if known.begun else attempt + 1,
+        begun=known.begun,
+        resumes=known.resumes,
+    )
 
 
 def owns(lease: Lease, row: Row) -> bool:

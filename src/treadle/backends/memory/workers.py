@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.item_facts import KEPT_RELEASES
+from treadle.store.portable import PortableWorker
 from treadle.store.rules import PORTION
 from treadle.store.rules.times import is_far
 from treadle.worker_info import decode_worker_info
@@ -45,6 +46,17 @@ def beat(store: MemoryTables, beat: Heartbeat, now: float) -> HeartbeatReply:
         unknown=unknown,
         permits=sum(worker.permits.values()),
     )
+
+
+def adopt_worker(store: MemoryTables, record: PortableWorker) -> None:
+    """Take a worker that has a lease which comes from another store. One that is known stays as it is."""
+    if record.id in store.workers:
+        return
+    worker = store.workers[record.id] = MemoryWorker(record.id, info=record.info, release=record.release)
+    worker.lease = record.lease or 0.0
+    worker.types = None if record.types is None else frozenset(record.types)
+    _add_types(store, worker.types)
+    _extend_lease(store, worker, record.until)
 
 
 def drain(store: MemoryTables, id: str) -> bool:

@@ -5,6 +5,7 @@ backend.py            PostgresBackend, made of the verbs in
   transactions.py
 moving.py             the schema as records, and filled from records; marks of a store that has moved
 tenant_moves.py       a tenant that leaves, or comes in, while the schema is in use
+ahead.py              what has ended of such a tenant, copied before the freeze
 connection.py         calls with retries
 connector.py          opening connections: the hosts of a URL, the login, the types of arrays
 pool.py               a bounded pool of connections

@@ -170,6 +170,7 @@ class PostgresBackend(
             pool = self._new_pool()
             try:
                 async with pool.connection() as connection:
+                    await self._schema.check_roles(connection)
                     await self._schema.check_unmarked(connection)
                     if self.apply_schema:
                         await self._schema.apply(connection)

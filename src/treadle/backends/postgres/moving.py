@@ -11,7 +11,7 @@ Each of these has a connection of its own, and one transaction.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from itertools import count
@@ -29,6 +29,7 @@ from treadle.store.portable import (
     AnyRecord,
     Head,
     LostLease,
+    Portable,
     PortableItem,
     PortableLease,
     PortableLimit,
@@ -215,6 +216,7 @@ class MovingSchema:
             transaction = await self.begin(connection)
             if mark is not None:
                 await self._empty(connection)
+            await self.schema.check_roles(connection)
             await self.schema.apply(connection)
             await self.freeze(connection)
             found = await connection.fetchval(self.sql("in_the_way"))
@@ -302,7 +304,7 @@ class PostgresExport(Export):
         self._connection = connection
         self._transaction = transaction
         self._frozen = frozen
-        self._records = self._all()
+        self._records = self.records()
 
     async def read(self, limit: int = 1000) -> Sequence[bytes]:
         found: list[bytes] = []
@@ -331,40 +333,50 @@ class PostgresExport(Export):
     async def _rows(self, name: str, *arguments: object) -> list[Record]:
         return await self._connection.fetch(self._store.sql(name), *arguments)
 
-    async def _all(self) -> AsyncIterator[AnyRecord]:
-        (head,) = await self._rows("head")
-        now: float = head["now"]
-        yield Head(
-            store="postgresql",
-            tenant=self._tenant,
-            at=now,
-            number=head["number"],
-            place=head["number"],
-            token=(head["token"] + 1) << _TOKEN_BITS,
-            orders=head["orders"] or 0,
-            workers=tuple(head["workers"]),
-        )
+    async def records(self) -> AsyncIterator[AnyRecord]:
+        head = await self._head()
+        yield head
         last = -1
         while nos := (await self._rows("next_items", last, self._tenant, PORTION))[0]["nos"]:
             last = nos[-1]
-            for item in await self._items(nos, now):
+            for item in await self.items_of(nos, head.at):
                 yield item
         last = -1
         while rows := await self._rows("groups", last, PORTION):
             last = rows[-1][0]
             for row in rows:
                 yield group_of(row)
-        if self._leases:
-            for row in await self._rows("workers_of", self._tenant):
-                id, until, lease, types, info, release = row
-                names = None if types is None else tuple(types)
-                yield PortableWorker(
-                    id=id, until=until, lease=lease, types=names, info=info, release=release or ""
-                )
-        async for record in self._rest(now):
+        async for record in self._others(READ, head.at):
             yield record
 
-    async def _items(self, nos: Sequence[int], now: float) -> list[PortableItem]:
+    async def _head(self) -> Head:
+        (head,) = await self._rows("head")
+        return Head(
+            store="postgresql",
+            tenant=self._tenant,
+            at=head["now"],
+            number=head["number"],
+            place=head["number"],
+            token=(head["token"] + 1) << _TOKEN_BITS,
+            orders=head["orders"] or 0,
+            workers=tuple(head["workers"]),
+        )
+
+    async def _workers(self) -> list[PortableWorker]:
+        return [
+            PortableWorker(
+                id=id,
+                until=until,
+                lease=lease,
+                types=None if types is None else tuple(types),
+                info=info,
+                release=release or "",
+            )
+            for id, until, lease, types, info, release in await self._rows("workers_of", self._tenant)
+        ]
+
+    async def items_of(self, nos: Sequence[int], now: float) -> list[PortableItem]:
+        """The items of these numbers, in their order."""
         states = {row["no"]: state_of(row) for row in await self._rows("items", nos)}
         pending: defaultdict[int, set[str]] = defaultdict(set)
         for no, name in await self._rows("pending", nos):
@@ -389,8 +401,8 @@ class PostgresExport(Export):
             items.append(item)
         return items
 
-    async def _rest(self, now: float) -> AsyncIterator[AnyRecord]:
-        for name, kind in READ.items():
+    async def _others(self, read: Mapping[str, type[Portable]], now: float) -> AsyncIterator[AnyRecord]:
+        for name, kind in read.items():
             async for row in self._portions(name, now):
                 if kind is PortableLimit:
                     code, _, own = row[0].partition(":")
@@ -631,9 +643,6 @@ class PostgresImport(Import):
 class PostgresPartImport(PostgresImport):
     """Adds a tenant to a schema that is in use, in one transaction. Others wait to write meanwhile."""
 
-    reads_leases = False
-    """Whether leases come along."""
-
     def __init__(
         self, store: MovingSchema, connection: Connection, transaction: Transaction, tenant: str
     ) -> None:
@@ -661,20 +670,15 @@ class PostgresPartImport(PostgresImport):
 
     async def finish(self) -> None:
         await self._connect()
-        reader = PostgresExport(
-            self._store,
-            self._connection,
-            self._transaction,
-            self._tenant,
-            frozen=False,
-            leases=self.reads_leases,
-        )
-        found: list[bytes] = []
-        while portion := await reader.read(PORTION):
-            found += portion
+        found = [record async for record in self._stored() if portable.goes_along(record, self._tenant)]
         if self._beside is not None:
-            self._beside.check(map(portable.decode, found))
+            self._beside.check(found)
         await self._transaction.commit()
+
+    def _stored(self) -> AsyncIterator[AnyRecord]:
+        """What is stored of the tenant by now."""
+        export = PostgresExport(self._store, self._connection, self._transaction, self._tenant, frozen=False)
+        return export.records()
 
 
 def _group(row: Row) -> Row:

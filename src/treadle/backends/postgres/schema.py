@@ -68,16 +68,13 @@ class PostgresSchema:
         return _QUALIFIED.sub(self._qualifier, text)
 
     async def check(self, connection: Connection, *, newer: bool = False) -> None:
-        """Raise `SchemaError` unless the database has exactly this version, `UntrustedSchema` if an untrusted
-        role could change what it does. newer: it may have a newer version."""
-        await self._check_roles(connection)
+        """Raise `SchemaError` unless the database has exactly this version. newer: or a newer one."""
         found = _version(await self._meta(connection))
         if found != VERSION and not (newer and found is not None and found > VERSION):
             raise SchemaError(found, VERSION)
 
     async def apply(self, connection: Connection) -> None:
-        """Bring the database to this version. Cheap if it has it. Raises `UntrustedSchema` too."""
-        await self._check_roles(connection)
+        """Bring the database to this version. Cheap if it has it. Call `check_roles` before."""
         if await self._is_current(connection):
             return
         async with connection.transaction():
@@ -113,8 +110,8 @@ class PostgresSchema:
         await connection.execute(self.sql(_sql("set_meta")), "owned", move)
 
     async def check_unmarked(self, connection: Connection) -> None:
-        """Raise what the mark of the store says. A mark of an untrusted role says nothing."""
-        await self._check_roles(connection)
+        """Raise what the mark of the store says. A mark of an untrusted role says nothing: call `check_roles`
+        before."""
         mark = await self.mark(connection)
         if mark is not None:
             raise refusal(mark)
@@ -126,7 +123,8 @@ class PostgresSchema:
             raise SchemaError(None, VERSION)
         return meta["wake_key"]
 
-    async def _check_roles(self, connection: Connection) -> None:
+    async def check_roles(self, connection: Connection) -> None:
+        """Raise `UntrustedSchema` if an untrusted role could change what the schema does."""
         found = await connection.fetchrow(_sql("untrusted_roles"), self.name, self._owner)
         if found is not None:
             raise UntrustedSchema(self.name, found["role"], found["what"])
@@ -147,7 +145,7 @@ class PostgresSchema:
     async def _migrate(self, connection: Connection) -> None:
         if await connection.fetchval(_sql("schema_oid"), f'"{self.name}"') is None:
             await connection.execute(text("schema", "create_schema", schema=self.name))
-        await self._check_roles(connection)
+        await self.check_roles(connection)
         await connection.execute(self.sql(_sql("create_meta")))
         found = _version(await self._meta(connection)) or 0
         for number, script in migrations():

@@ -8,17 +8,18 @@ comes is kept as records in a table of its own, until one transaction makes item
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from treadle.backend import Giving
+from treadle.backend import EndedRecords, GivesAhead, Giving, ReadAhead
 from treadle.errors import BackendError, StoreNotEmpty, StoreUnavailable
 from treadle.records import TenantMark
 from treadle.store import portable
-from treadle.store.portable import AnyRecord, PortableItem, PortableWorker
-from treadle.store.rules.tenant_moves import FOR_EVER, MARKS, PREFIX, decode_mark, encode_mark
+from treadle.store.portable import AnyRecord, PortableItem, PortableKey, PortableWorker
+from treadle.store.rules.tenant_moves import FOR_EVER, MARKS, PREFIX, decode_mark, encode_mark, keeps_ahead
 
+from .ahead import Ahead
 from .moving import PORTION, MovingSchema, PostgresExport, PostgresPartImport
 from .schema import Connection, refusal
 from .statements import statements, text
@@ -42,10 +43,13 @@ class _Marks:
 
     async def write(self, connection: Connection, tenant: str, mark: TenantMark) -> None:
         """In the open transaction, under the lock."""
-        await connection.execute(self.sql("create_arriving"))
+        keeps = keeps_ahead(await self.read(connection, tenant), mark)
+        await connection.execute(self._store.schema.sql(text("tenant_moves", "create_arriving")))
         await connection.execute(self.sql("set_mark"), PREFIX + tenant, MARKS, encode_mark(mark), FOR_EVER)
         await self._store.add_fence(connection)
-        await connection.execute(self.sql("drop_arriving"), tenant)
+        await connection.execute(self.sql("drop_arriving_last" if keeps else "drop_arriving"), tenant)
+        if not keeps:
+            await Ahead(self._store, connection, tenant).forget()
 
 
 class PostgresTenantMoves:
@@ -83,24 +87,75 @@ class PostgresTenantMoves:
             await self._marks.write(connection, tenant, mark)
             return True
 
-    async def stage(self, tenant: str, mark: TenantMark, records: Sequence[bytes]) -> bool:
+    @asynccontextmanager
+    async def _marked(self, tenant: str, mark: TenantMark) -> AsyncGenerator[Connection | None]:
+        """A transaction in which the mark stays as it is. None: it is another one."""
         async with self._store.connection() as connection:
             transaction = await self._store.begin(connection)
-            # The lock keeps the mark as it is until these records are there.
             found = await connection.fetchval(self._sql("lock_mark"), PREFIX + tenant, MARKS)
             if decode_mark(found) != mark:
-                return False
-            await connection.execute(self._sql("stage"), tenant, records)
+                yield None
+                return
+            yield connection
             await transaction.commit()
-            return True
 
-    async def staged(self, tenant: str) -> tuple[int, str]:
+    async def stage(self, tenant: str, mark: TenantMark, records: Sequence[bytes]) -> bool:
+        async with self._marked(tenant, mark) as connection:
+            if connection is not None:
+                await connection.execute(self._sql("stage"), tenant, records)
+            return connection is not None
+
+    async def staged(self, tenant: str) -> tuple[int, int]:
         async with self._store.connection() as connection:
-            checksum, last = portable.RecordsChecksum(), 0
-            while rows := await connection.fetch(self._sql("staged"), tenant, last, PORTION):
-                last = rows[-1]["no"]
-                checksum.add([row["data"] for row in rows])
-            return checksum.total
+            count, checksum = (await connection.fetch(self._sql("staged_sum"), tenant))[0]
+            return count, int(checksum)
+
+    # -- before the freeze -----------------------------------------------------------------------------
+
+    async def read_ahead(
+        self, tenant: str, mark: TenantMark, after: int, limit: int
+    ) -> Sequence[EndedRecords]:
+        async with self._store.connection() as connection:
+            is_noted = await Ahead(self._store, connection, tenant).is_noted()
+        if not is_noted:
+            await self._note_changes(tenant, mark)
+        async with self._store.connection() as connection:
+            transaction = await self._store.begin(connection, "repeatable_read")
+            if await self._marks.read(connection, tenant) != mark:
+                raise _overtaken(tenant)
+            ahead = Ahead(self._store, connection, tenant)
+            export = PostgresExport(self._store, connection, transaction, tenant, frozen=False, leases=True)
+            read = await ahead.read(export, await ahead.numbers(after, limit))
+            await transaction.commit()
+            return read
+
+    async def _note_changes(self, tenant: str, mark: TenantMark) -> None:
+        async with self._store.connection() as connection:
+            await self._store.schema.check(connection)
+            transaction = await self._store.begin(connection)
+            await self._store.freeze(connection, LOCK_SECONDS)
+            if await self._marks.read(connection, tenant) != mark:
+                raise _overtaken(tenant)
+            await Ahead(self._store, connection, tenant).begin()
+            await transaction.commit()
+
+    async def stage_ahead(self, tenant: str, mark: TenantMark, ended: Sequence[EndedRecords]) -> bool:
+        async with self._marked(tenant, mark) as connection:
+            if connection is not None:
+                await Ahead(self._store, connection, tenant).stage(ended)
+            return connection is not None
+
+    async def staged_ahead(self, tenant: str) -> int:
+        async with self._store.connection() as connection:
+            return await Ahead(self._store, connection, tenant).last_staged()
+
+    async def drop_ahead(self, tenant: str, mark: TenantMark, numbers: Sequence[int]) -> bool:
+        async with self._marked(tenant, mark) as connection:
+            if connection is not None:
+                await Ahead(self._store, connection, tenant).unstage(numbers)
+            return connection is not None
+
+    # -- a tenant leaves, or comes ---------------------------------------------------------------------
 
     @asynccontextmanager
     async def give(self, tenant: str, mark: TenantMark) -> AsyncGenerator[PostgresGiving]:
@@ -112,43 +167,72 @@ class PostgresTenantMoves:
             transaction = await self._store.begin(connection, "repeatable_read")
             await self._store.freeze(connection, LOCK_SECONDS)
             if await self._marks.read(connection, tenant) != mark:
-                raise StoreUnavailable(f"another move of {tenant!r} has begun")
+                raise _overtaken(tenant)
             giving = PostgresGiving(self._store, connection, transaction, tenant, frozen=True, leases=True)
             giving.marks = self._marks
+            await giving.freeze()
             yield giving
 
     async def receive(self, tenant: str, mark: TenantMark, owned: TenantMark) -> bool:
         async with self._store.connection() as connection:
             await self._store.schema.check(connection)
+            # After the decision nothing more is staged under this mark: others need not wait for this.
+            staged = await self._all_staged(connection, tenant)
             transaction = await self._store.begin(connection)
             await self._store.freeze(connection, LOCK_SECONDS)
             if await self._marks.read(connection, tenant) != mark:
                 return False
+            if not staged:
+                raise BackendError(f"nothing of {tenant!r} is staged in {self._store.address}")
             await connection.execute(self._store.create_waiting)
             taking = PostgresTaking(self._store, connection, transaction, tenant)
-            rows, last = list[bytes](), 0
-            while found := await connection.fetch(self._sql("staged"), tenant, last, PORTION):
-                last = found[-1]["no"]
-                rows += [row["data"] for row in found]
-            if not rows:
-                raise BackendError(f"nothing of {tenant!r} is staged in {self._store.address}")
             await self._marks.write(connection, tenant, owned)
-            for first in range(0, len(rows), PORTION):
-                await taking.write(rows[first : first + PORTION])
-            await taking.finish()
+            await taking.take(staged)
             return True
 
+    async def _all_staged(self, connection: Connection, tenant: str) -> list[AnyRecord]:
+        staged, last = list[AnyRecord](), 0
+        while found := await connection.fetch(self._sql("staged"), tenant, last, PORTION):
+            last = found[-1]["no"]
+            staged += [portable.decode(row["data"]) for row in found]
+        return portable.renumbered(portable.in_order(staged))
 
-class PostgresGiving(PostgresExport, Giving):
+
+def _overtaken(tenant: str) -> StoreUnavailable:
+    return StoreUnavailable(f"another move of {tenant!r} has begun")
+
+
+class PostgresGiving(PostgresExport, Giving, GivesAhead):
     """Others wait to write."""
 
     marks: _Marks
+
+    async def freeze(self) -> None:
+        self._ahead = Ahead(self._store, self._connection, self._tenant or "")
+        self._found = await self._ahead.freeze()
+
+    async def ahead(self) -> ReadAhead:
+        return self._found
+
+    async def records(self) -> AsyncIterator[AnyRecord]:
+        head = await self._head()
+        yield head
+        async for nos in self._ahead.rest_items():
+            for item in await self.items_of(nos, head.at):
+                yield item
+        async for group in self._ahead.rest_groups():
+            yield group
+        for worker in await self._workers():
+            yield worker
+        async for record in self._others({"claimed_keys": PortableKey}, head.at):
+            yield record
 
     async def commit(self, mark: TenantMark) -> None:
         if not self._frozen:
             raise StoreUnavailable("the export is not frozen")
         connection, tenant = self._connection, self._tenant or ""
         sql = self.marks.sql
+        await self._ahead.forget()
         nos = await connection.fetchval(sql("numbers"), tenant)
         for name in ("delete_permits", "leave", "delete_dependencies"):
             await connection.execute(sql(name), nos)
@@ -163,7 +247,18 @@ class PostgresGiving(PostgresExport, Giving):
 class PostgresTaking(PostgresPartImport):
     """Makes items of what is staged, in one transaction."""
 
-    reads_leases = True
+    async def take(self, records: Sequence[AnyRecord]) -> None:
+        for first in range(0, len(records), PORTION):
+            await self._write(records[first : first + PORTION])
+        await self.finish()
+
+    async def _stored(self) -> AsyncIterator[AnyRecord]:
+        giving = PostgresGiving(
+            self._store, self._connection, self._transaction, self._tenant, frozen=True, leases=True
+        )
+        await giving.freeze()
+        async for record in giving.records():
+            yield record
 
     async def _write(self, records: Sequence[AnyRecord]) -> None:
         tokens = [one.lease.token for one in records if isinstance(one, PortableItem) and one.lease]

@@ -6,6 +6,7 @@ backend.py        RedisBackend, made of the verbs in
 kinds.py          what counts stand for
 stage.py          many items that one call stores, in portions that are seen together
 moving.py         the namespace as records, and filled from records; marks: lua/moving
+tenant_moves.py   a tenant that leaves, or comes in, while the namespace is in use
 scripts.py        the scripts: lua/*.lua, and what they share: lua/lib/*.lua
 item_bytes.py record_bytes.py settlement_bytes.py step_bytes.py    what scripts and stored rows have, as bytes
 link.py           calls with retries, on a connection for each kind

@@ -32,6 +32,7 @@ from .settle import RedisSettle
 from .stage import UNFOLD_STAGE
 from .steps import RedisSteps
 from .submit import RedisSubmit
+from .tenant_moves import RedisTenantMoves
 from .wakeups import RedisListener, redis_publisher
 from .watch import RedisWatch
 
@@ -66,7 +67,7 @@ class RedisBackend(
     - `test_clock`: the key `{prefix}:shift` moves the clock. For tests only.
     """
 
-    capabilities = CAPABILITIES
+    capabilities = CAPABILITIES | {"tenant_moves"}
 
     def __init__(
         self,
@@ -120,8 +121,9 @@ class RedisBackend(
             self._now,
             UNFOLD_STAGE,
             self.address,
-            test_clock=test_clock,
         )
+        self._tenant_moves = RedisTenantMoves(self._link, self._moving)
+        self._link.until_here = self._tenant_moves.until_here
         self._health = RedisHealth(self._link, address.replicas, damage.missing_keys)
         self._was_opened = False
 
@@ -174,6 +176,7 @@ class RedisBackend(
         if not self._is_heartbeat:
             await check_rights(link)
             if waits:
+                await self._tenant_moves.until_here(False)
                 await wait_until_thawed(link)
         await check_unmarked(link)
         if not self._is_heartbeat:
@@ -203,6 +206,10 @@ class RedisBackend(
         backend = self._again(url, prefix=self._link.prefix, partition=self._partition, notify=False)
         backend._is_heartbeat = backend._link.single = True
         return backend
+
+    @property
+    def tenant_moves(self) -> RedisTenantMoves:
+        return self._tenant_moves
 
     async def now(self) -> float:
         return await self._now(self._link)

@@ -8,7 +8,14 @@ from typing import Final
 
 import hiredis
 
-from treadle.errors import AccessDenied, BackendError, StoreFull, StoreUnavailable, TreadleError
+from treadle.errors import (
+    AccessDenied,
+    BackendError,
+    StoreFull,
+    StoreUnavailable,
+    TenantElsewhere,
+    TreadleError,
+)
 
 ELSEWHERE: Final = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN"})
 """Another server may have the keys now. Nothing was done."""
@@ -19,6 +26,8 @@ AWAY: Final = MOVED | {"LOADING", "BUSY", "MISCONF", "NOREPLICAS"}
 NO_SCRIPT: Final = "NOSCRIPT"
 STAGED: Final = "STAGED"
 """A script refused to run, and has done nothing, until a large submission is unfolded."""
+TENANT_AWAY: Final = "AWAY"
+"""A script has stored nothing: see lua/lib/elsewhere.lua."""
 
 _ADVICE: Final = {
     "MOVED": "another node has the keys now; the URL of a cluster begins with redis+cluster://",
@@ -57,6 +66,11 @@ def code_of(error: BaseException) -> str:
     return str(error).partition(" ")[0]
 
 
+def has_wrong_type(error: hiredis.ReplyError) -> bool:
+    """Whether a key is of another type: parked keys are, and perhaps those of other programs."""
+    return code_of(error) == "WRONGTYPE"
+
+
 def is_failed_script(error: hiredis.ReplyError) -> bool:
     """Whether a script failed by itself: it did not find what it relies on, or a key of another type."""
     return _FAILED_SCRIPT.match(str(error)) is not None
@@ -76,6 +90,8 @@ def translated(error: hiredis.ReplyError, *, looks_up: bool = False) -> TreadleE
     if code in AWAY:
         advice = (looks_up and _LOOKED_UP.get(code)) or _ADVICE.get(code)
         return StoreUnavailable(f"Redis cannot do this now: {text}" + (f" ({advice})" if advice else ""))
+    if code == TENANT_AWAY:
+        return TenantElsewhere("this Redis store")
     if code == "OOM":
         return StoreFull(_FULL)
     if code == "NOPERM":

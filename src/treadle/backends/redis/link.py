@@ -23,7 +23,16 @@ from treadle.retry import Retry
 
 from .connection import Part, RedisConnection, pack
 from .connector import RedisConnector
-from .errors import MOVED, NO_SCRIPT, STAGED, NotConnected, code_of, is_failed_script, translated
+from .errors import (
+    MOVED,
+    NO_SCRIPT,
+    STAGED,
+    NotConnected,
+    code_of,
+    has_wrong_type,
+    is_failed_script,
+    translated,
+)
 from .wakeups import primary_switches
 
 On: TypeAlias = Literal["work", "claim", "read"]
@@ -41,6 +50,10 @@ ASKED: Final = "missing_keys"
 NEXT_WRITE: Final = "#!lua flags=allow-oom\nredis.call('INCR', KEYS[1])"
 """WAIT waits for the last write of its own connection. A script that has written nothing, because another
 connection has done it already, must wait for that write too. So each is followed by this small write."""
+
+
+KEPT: Final = frozenset({"meta", "shift", "writes"})
+"""Keys that keep their names when the others are parked: what says so, and the clock of tests."""
 
 
 class LinkSource(Protocol):
@@ -132,12 +145,16 @@ class RedisLink:
         """The script that unfolds a portion of a stage. Scripts that look at items are refused meanwhile."""
         self.why_failed: Callable[[], Awaitable[Exception | None]] | None = None
         """Asked when a script has failed that should not: keys may be missing."""
+        self.until_here: Callable[[bool], Awaitable[bool]] | None = None
+        """Asked when keys are of another type: whether a tenant was leaving or coming, and they are back now.
+        Nothing was done then. True: it was asked before in this call."""
         self.mark: LoopMark | None = None
         """Where it was started. None: it is not."""
 
     def key(self, name: str) -> bytes:
         """A key of the namespace."""
-        return f"{{{self.prefix}}}:{self._folder}{name}".encode()
+        folder = "" if name in KEPT else self._folder
+        return f"{{{self.prefix}}}:{folder}{name}".encode()
 
     # -- calls -----------------------------------------------------------------------------------------
 
@@ -152,6 +169,7 @@ class RedisLink:
         rest = memoryview(parts)[parts.index(b"\n") + 1 :]
         command = b"".join((first, packed.by_sha, rest))
         tries: Tries | None = None
+        waited = False
         while True:
             try:
                 return await self._send(connection, command, packed.writes)
@@ -161,6 +179,8 @@ class RedisLink:
                     command = b"".join((first, packed.with_text, rest))
                 elif code_of(error) == STAGED and self.unfold is not None:
                     await self._unfold(self.unfold)
+                elif has_wrong_type(error) and await self._is_back(waited):
+                    waited = True
                 else:
                     raised = await self._failed(connection, script, error)
                     tries = tries or Tries()
@@ -172,6 +192,9 @@ class RedisLink:
                 if packed.writes or not (self.is_started and await tries.again()):
                     raise
                 connection = await self._connected(on)
+
+    async def _is_back(self, waited: bool) -> bool:
+        return self.until_here is not None and await self.until_here(waited)
 
     async def _failed(
         self, connection: RedisConnection, script: LinkScript, error: hiredis.ReplyError
@@ -191,6 +214,7 @@ class RedisLink:
     async def command(self, *parts: Part, on: On = "work") -> Any:
         """Carry out one command that may be repeated, and return its answer as the server sent it."""
         tries = Tries()
+        waited = False
         while True:
             connection = self._connections.get("work" if self.single else on)
             if connection is None or not connection.is_usable:
@@ -198,6 +222,9 @@ class RedisLink:
             try:
                 return await connection.call(*parts)
             except hiredis.ReplyError as error:
+                if has_wrong_type(error) and await self._is_back(waited):
+                    waited = True
+                    continue
                 raised = self._refused(connection, error)
                 if not (self._connector.is_elsewhere(error) and await tries.again()):
                     raise raised from None

@@ -43,6 +43,7 @@ from treadle.store.portable import (
     PortableGroup,
     PortableItem,
     PortableKey,
+    PortableLease,
     PortableLimit,
     PortableOrder,
     PortableRelease,
@@ -52,6 +53,7 @@ from treadle.store.portable import (
     PortableSchedule,
     PortableStat,
     PortableWorker,
+    leased,
     unleased,
 )
 from treadle.store.rules.limits import LimitState, idle_at
@@ -74,7 +76,7 @@ from .item_bytes import (
     read_item,
 )
 from .limits import LIMIT_STATE
-from .link import RedisLink
+from .link import KEPT, RedisLink
 from .orders import paused_key
 from .record_bytes import pack_audit, pack_runs, pack_schedule, read_audit, read_runs, read_schedule
 from .records import LETTERS as STEP_LETTERS
@@ -100,9 +102,7 @@ DISK_MS: Final = 5000
 PORTION: Final = 1000
 ITEMS: Final = 100
 """Items that one script stores."""
-_TOKEN_BITS: Final = 24
-_KEPT: Final = frozenset({"meta", "shift"})
-"""Keys that keep their names: that of the mark, and the one that moves the clock in tests."""
+TOKEN_BITS: Final = 24
 _STEPS: Final = {letter: step for step, letter in STEP_LETTERS.items()}
 
 _GROUP: Final = Bytes(">IdBIIddI6s4s")
@@ -135,7 +135,7 @@ async def read_mark(link: RedisLink) -> StoreMark | None:
     state, move, other, until, whole, content = await link.command(b"HMGET", link.key("meta"), *fields)
     if state is None:
         return None
-    if state == b"frozen" and await _call(link, "thaw", b"frozen", move, b"1"):
+    if state == b"frozen" and await call_moving(link, "thaw", b"frozen", move, b"1"):
         return None
     if state == b"importing":
         return StoreMark(
@@ -200,15 +200,15 @@ async def wait_until_thawed(link: RedisLink, patience: float = FROZEN_PATIENCE) 
         await asyncio.sleep(0.2)
 
 
-async def _call(link: RedisLink, script: str, *arguments: Argument) -> Any:
+async def call_moving(link: RedisLink, script: str, *arguments: Argument) -> Any:
     """Call one of lua/moving. It may be repeated."""
-    names = [name for name in all_keys() if name not in _KEPT]
+    names = [name for name in all_keys() if name not in KEPT]
     keys = [link.key(name) for name in names] + [link.key(FOLDER + name) for name in names]
     keys += [link.key("meta"), link.key("stages")]
     return await link.command(b"EVAL", _lua(script), len(keys), *keys, *arguments)
 
 
-async def _written(link: RedisLink) -> None:
+async def written(link: RedisLink) -> None:
     """Wait until the mark that this link has just set is on the disk, and warn if that cannot be known: the
     mark cannot be taken back."""
     try:
@@ -234,15 +234,12 @@ class MovingNamespace:
         now: Callable[[RedisLink], Awaitable[float]],
         unfold: RedisScript,
         address: str,
-        *,
-        test_clock: bool,
     ) -> None:
         self._new_link = new_link
         self._check = check
         self.now = now
         self._unfold = unfold
         self.address = address
-        self._test_clock = test_clock
 
     @asynccontextmanager
     async def link(self, folder: str = "") -> AsyncGenerator[RedisLink]:
@@ -253,16 +250,9 @@ class MovingNamespace:
         finally:
             await link.stop()
 
-    @asynccontextmanager
-    async def parked(self, link: RedisLink) -> AsyncGenerator[RedisLink]:
+    def parked(self) -> AbstractAsyncContextManager[RedisLink]:
         """A link to the parked keys."""
-        async with self.link(FOLDER) as parked:
-            shift = await link.command(b"GET", link.key("shift")) if self._test_clock else None
-            if shift is not None:
-                await link.command(b"SET", parked.key("shift"), shift)
-            yield parked
-            if shift is not None:
-                await link.command(b"DEL", parked.key("shift"))
+        return self.link(FOLDER)
 
     # -- the verbs -------------------------------------------------------------------------------------
 
@@ -283,19 +273,19 @@ class MovingNamespace:
             if mark is None:
                 await self._check(link, False)
                 seconds = DEFAULT_FREEZE if freeze is None else freeze
-                await self._park(link, b"frozen", id, seconds)
+                await self.park(link, b"frozen", id, seconds)
             try:
-                async with self.parked(link) as parked:
+                async with self.parked() as parked:
                     yield RedisExport(self, link, parked, id, seconds, tenant, may_move=freeze is not None)
             finally:
                 if mark is None:
-                    await _call(link, "thaw", b"frozen", id, b"0")
+                    await call_moving(link, "thaw", b"frozen", id, b"0")
 
-    async def _park(
+    async def park(
         self, link: RedisLink, state: bytes, move: str, seconds: float = 0.0, source: str = ""
     ) -> None:
         while True:
-            answer = await _call(link, "park", state, move, seconds, source)
+            answer = await call_moving(link, "park", state, move, seconds, source)
             if answer == 1:
                 return
             if answer != 2:  # another has marked it in this moment
@@ -314,24 +304,24 @@ class MovingNamespace:
                 found = await link.run(_EMPTY, on="read")
                 if found:
                     raise StoreNotEmpty(self.address, found.decode())
-                await self._park(link, b"importing", move, source=source)
-            elif not await _call(link, "take_over", move, source):
+                await self.park(link, b"importing", move, source=source)
+            elif not await call_moving(link, "take_over", move, source):
                 raise StoreUnavailable("the store was marked in this moment: try again")
-            await _call(link, "clear", move)
-            async with self.parked(link) as parked:
+            await call_moving(link, "clear", move)
+            async with self.parked() as parked:
                 yield RedisImport(self, link, parked, move)
 
     async def own(self, move: str) -> None:
         async with self.link() as link:
-            if not await _call(link, "own", move):
+            if not await call_moving(link, "own", move):
                 mark = await read_mark(link)
                 raise unknown_move(self.address, move) if mark is None else refusal(mark)
 
     async def take_back(self, move: str) -> None:
         async with self.link() as link:
-            if not await _call(link, "thaw", b"moved", move, b"0"):
+            if not await call_moving(link, "thaw", b"moved", move, b"0"):
                 raise unknown_move(self.address, move)
-            await _written(link)
+            await written(link)
 
     async def identity(self) -> str | None:
         async with self.link() as link:
@@ -342,8 +332,8 @@ class MovingNamespace:
         async with self.link() as link:
             mark = await read_mark(link)
             if mark is not None and mark.is_of(move):
-                await _call(link, "clear", move)
-                await _call(link, "thaw", b"importing", move, b"0")
+                await call_moving(link, "clear", move)
+                await call_moving(link, "thaw", b"importing", move, b"0")
 
 
 class RedisMoves:
@@ -385,6 +375,9 @@ class RedisMoves:
 class RedisExport(Export):
     """Reads parked keys. Each read puts off their return."""
 
+    _leases = False
+    """Whether they go along."""
+
     def __init__(
         self,
         store: MovingNamespace,
@@ -403,6 +396,8 @@ class RedisExport(Export):
         self._seconds = seconds
         self._tenant = tenant
         self._may_move = may_move
+        self._workers: set[str] = set()
+        """Those that have leases which go along."""
         self._records = self._all()
 
     async def read(self, limit: int = 1000) -> Sequence[bytes]:
@@ -419,7 +414,9 @@ class RedisExport(Export):
         return found
 
     async def _extend(self) -> None:
-        if self._seconds is not None and not await _call(self._link, "extend", self._freeze, self._seconds):
+        if self._seconds is not None and not await call_moving(
+            self._link, "extend", self._freeze, self._seconds
+        ):
             raise StoreUnavailable(
                 "the freeze has ended before the export: the store is in use again, try again"
             )
@@ -431,11 +428,11 @@ class RedisExport(Export):
         await self._end(b"importing", move, source)
 
     async def _end(self, state: bytes, move: str, other: str, content: str = "") -> None:
-        if not self._may_move or not await _call(
+        if not self._may_move or not await call_moving(
             self._link, "move", self._freeze, state, move, other, content
         ):
             raise StoreUnavailable("the freeze has ended: the store is in use again")
-        await _written(self._link)
+        await written(self._link)
 
     async def _all(self) -> AsyncIterator[AnyRecord]:
         parked = self._parked
@@ -450,27 +447,49 @@ class RedisExport(Export):
             at=now,
             number=number,
             place=number,
-            token=(token + 1) << _TOKEN_BITS,
+            token=(token + 1) << TOKEN_BITS,
             orders=int(orders or 0),
             workers=tuple(name.decode() for name in alive),
         )
+        if not self._tenant and await parked.command(b"HLEN", parked.key("arriving")):
+            raise BackendError("a tenant is on its way into this store: end its move first")
         pages = await parked.command(b"HKEYS", parked.key("pages"))
+        whose, roots = ((self._tenant,), list[bytes]()) if self._tenant else ((), None)
         releases = dict([pair async for pair in self._pairs("worker_release")])
         for page in sorted(int(name) for name in pages if not name.endswith(b"e")):
-            for answer in await parked.run(_EXPORT_ITEMS, [page], on="read"):
-                yield _item(answer, releases, now)
-        left = {g: int(count) async for g, count in self._pairs("left")}
-        async for g, data in self._pairs("groups"):
-            yield _group(g, data, left.get(g, 0))
+            for answer in await parked.run(_EXPORT_ITEMS, [page, *whose], on="read"):
+                if roots is not None and answer[_HAS_GROUP]:
+                    roots.append(answer[0][0])
+                item = _item(answer, releases, now, leases=self._leases)
+                if item.lease is not None:
+                    self._workers.add(item.lease.worker)
+                yield item
+        left = dict([pair async for pair in self._fields("left", roots)])
+        async for g, data in self._fields("groups", roots):
+            yield _group(g, data, int(left.get(g, 0)))
         async for record in self._rest(now):
             yield record
 
-    async def _pairs(self, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
-        """The fields of a hash, and their values, each once."""
+    async def _fields(self, key: str, names: Sequence[bytes] | None) -> AsyncIterator[tuple[bytes, bytes]]:
+        """These fields of a hash that exist, and their values. None: all."""
+        if names is None:
+            async for pair in self._pairs(key):
+                yield pair
+            return
+        for first in range(0, len(names), PORTION):
+            part = names[first : first + PORTION]
+            values = await self._parked.command(b"HMGET", self._parked.key(key), *part, on="read")
+            for name, value in zip(part, values, strict=True):
+                if value is not None:
+                    yield name, value
+
+    async def _pairs(self, key: str, pattern: str = "") -> AsyncIterator[tuple[bytes, bytes]]:
+        """The fields of a hash, and their values, each once. pattern: of their names."""
         cursor, seen = b"0", set[bytes]()
+        matching = (b"MATCH", pattern) if pattern else ()
         while True:
             cursor, found = await self._parked.command(
-                b"HSCAN", self._parked.key(key), cursor, b"COUNT", PORTION, on="read"
+                b"HSCAN", self._parked.key(key), cursor, b"COUNT", PORTION, *matching, on="read"
             )
             for name, value in zip(found[::2], found[1::2], strict=True):
                 if name not in seen:
@@ -494,10 +513,8 @@ class RedisExport(Export):
             own, _, algorithm = name.decode().rpartition("\0")
             at, used, before, limit, window = LIMIT_STATE.unpack(row)
             yield portable.portable_limit(own, algorithm, at, used, before, int(limit), window)  # type: ignore[arg-type]
-        async for name, row in self._pairs("claimed"):
-            tenant, _, key = name.decode().partition("\0")
-            if read_double(row[:8]) > now:
-                yield PortableKey(key=key, tenant=tenant, owner=row[8:].decode(), until=read_double(row[:8]))
+        async for record in self._claimed(now):
+            yield record
         releases = [(read_double(began), name.decode()) async for name, began in self._pairs("releases")]
         for began, release in sorted(releases):
             yield PortableRelease(name=release, began=began)
@@ -515,8 +532,19 @@ class RedisExport(Export):
         for number, row in sorted(audits):
             yield portable.portable_audit(read_audit(number, row))
 
+    async def _claimed(self, now: float, pattern: str = "") -> AsyncIterator[PortableKey]:
+        async for name, row in self._pairs("claimed", pattern):
+            tenant, _, key = name.decode().partition("\0")
+            if read_double(row[:8]) > now:
+                yield PortableKey(key=key, tenant=tenant, owner=row[8:].decode(), until=read_double(row[:8]))
 
-def _item(answer: Sequence[Any], releases: dict[bytes, bytes], now: float) -> PortableItem:
+
+_HAS_GROUP: Final = 4
+"""The place in an answer of export_items.lua."""
+
+
+def _item(answer: Sequence[Any], releases: dict[bytes, bytes], now: float, *, leases: bool) -> PortableItem:
+    """leases: they go along."""
     raw, waiting, changers, holds_key, has_group, recorded = answer
     found = read_item(raw)
     extra, packed = found.extra, raw[2]
@@ -560,9 +588,13 @@ def _item(answer: Sequence[Any], releases: dict[bytes, bytes], now: float) -> Po
     item = portable.portable_item(item_state(found, history=True), fields)
     if found.status == "running" and found.verdict is None:
         worker = found.worker or ""
+        if leases:
+            resumes = found.suspended
+            lease = PortableLease(worker, found.token, found.begun, found.started_at, resumes)
+            return leased(item, lease)
         release = releases.get(worker.encode(), b"").decode()
-        lease = LostLease(worker, release, found.begun, found.started_at, flags & _OVERDUE > 0)
-        return unleased(item, lease, now)
+        lost = LostLease(worker, release, found.begun, found.started_at, flags & _OVERDUE > 0)
+        return unleased(item, lost, now)
     return item
 
 
@@ -682,9 +714,9 @@ class RedisImport(Import):
             await parked.command(b"HSET", parked.key("audits"), b"first", self._audits[0])
         now = await self._store.now(self._link)
         await parked.command(b"HSET", parked.key("unknown_since"), b"", pack_double(now))
-        if not await _call(self._link, "whole", self._move):
+        if not await call_moving(self._link, "whole", self._move):
             raise StoreUnavailable("another import into this store has begun")
-        await _written(self._link)
+        await written(self._link)
 
     def _next(self) -> bytes:
         self._numbers += 1
@@ -800,7 +832,7 @@ class RedisImport(Import):
         match record:
             case Head():
                 yield b"SET", "seq", [max(record.number, record.place)]
-                yield b"SET", "tokens", [(record.token >> _TOKEN_BITS) + 1]
+                yield b"SET", "tokens", [(record.token >> TOKEN_BITS) + 1]
                 if record.orders:
                     yield b"HSET", "orders", [b"", record.orders]
             case PortableItem() | PortableGroup():

@@ -7,6 +7,7 @@ process_directory   where the processes on one file find each other; wakeups go 
 connection, schema  how the file is opened, and that it is still the same one; migrations/*.sql
 moving, marks       the file as records, and filled from records; marks of a store that has moved
 tenant_moves        a tenant that leaves, or comes in, while the file is in use
+ahead               what has ended of such a tenant, copied before the freeze
 statements          loads sql/*.sql, and executes them inside a transaction
 
 One module and one sql/*.sql per verb: submit (dependencies), claim (fairness, workers), settle (endings,

@@ -16,7 +16,7 @@ import contextlib
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -33,6 +33,7 @@ from treadle.store.portable import (
     AnyRecord,
     Head,
     LostLease,
+    Portable,
     PortableGroup,
     PortableItem,
     PortableLease,
@@ -286,7 +287,6 @@ class SqliteExport(Export):
         *,
         freeze: bool,
         move: str | None = None,
-        leases: bool = False,
     ) -> None:
         self._store = store
         self._frozen = freeze and move is None
@@ -311,7 +311,7 @@ class SqliteExport(Export):
         self._tenant = tenant
         if tenant is None:
             check_none_arriving(self._connection)
-        self._records = records_of(self._tx, tenant, leases=leases)
+        self._records = records_of(self._tx, tenant)
 
     async def read(self, limit: int = 1000) -> Sequence[bytes]:
         return await self._store.run(lambda: self._take(limit))
@@ -354,49 +354,49 @@ def check_none_arriving(connection: sqlite3.Connection) -> None:
             raise BackendError(f"the tenant {tenant!r} is on its way into this store: end its move first")
 
 
-def records_of(tx: Tx, tenant: str | None, *, leases: bool = False) -> Iterator[AnyRecord]:
-    """leases: they go along."""
+def records_of(tx: Tx, tenant: str | None) -> Iterator[AnyRecord]:
+    yield head_of(tx, tenant)
+    last = -1
+    while nos := [no for (no,) in tx.rows(_SQL["next_items"], last, PORTION, tenant)]:
+        last = nos[-1]
+        yield from items_of(tx, nos, leases=False)
+    yield from _groups(tx)
+    yield from others_of(tx, READ)
+
+
+def head_of(tx: Tx, tenant: str | None) -> Head:
     no, seq, token, orders = tx.rows(_SQL["head"])[0]
     workers = tuple(id for (id,) in tx.rows(_SQL["live_workers"], tx.now))
     counters = {"number": no, "place": seq, "token": token, "orders": orders}
-    yield Head(store="sqlite", tenant=tenant, at=tx.now, workers=workers, **counters)
-    yield from _items(tx, tenant, leases=leases)
-    yield from _groups(tx)
-    if leases:
-        yield from _workers(tx, tenant)
-    yield from _rest(tx)
+    return Head(store="sqlite", tenant=tenant, at=tx.now, workers=workers, **counters)
 
 
-def _workers(tx: Tx, tenant: str | None) -> Iterator[PortableWorker]:
+def workers_of(tx: Tx, tenant: str | None) -> Iterator[PortableWorker]:
     for id, until, lease, types, info, release in tx.rows(_SQL["workers_of"], tenant):
         names = None if types is None else decode_ids(types)
         yield PortableWorker(id=id, until=until, lease=lease, types=names, info=info, release=release or "")
 
 
-def _items(tx: Tx, tenant: str | None, *, leases: bool) -> Iterator[PortableItem]:
-    last = -1
-    while nos := [no for (no,) in tx.rows(_SQL["next_items"], last, PORTION, tenant)]:
-        last = nos[-1]
-        wanted = array(nos)
-        states = full_states(tx, nos)
-        of_items = recorded({name: tx.rows(_STATEMENTS[name], wanted) for name in _RECORDED}, _VALUES)
-        pending: defaultdict[int, set[str]] = defaultdict(set)
-        for no, name in tx.rows(_SQL["pending"], wanted):
-            pending[no].add(name)
-        for row in tx.rows(_SQL["more"], wanted):
-            more = _SqliteFields(*row)
-            names = tuple(sorted(pending[more.no])) if more.no in pending else ()
-            item = portable.portable_item(states[more.no], more.fields(names) | of_items.get(more.no, {}))
-            if more.status == RUNNING and leases and more.token is not None:
-                token, resumes = more.token, more.records & 8 > 0
-                yield leased(
-                    item, PortableLease(more.worker_id, token, bool(more.begun), more.began, resumes)
-                )
-            elif more.status == RUNNING:
-                lease = LostLease(more.worker_id, more.worker_release or "", bool(more.begun), more.began)
-                yield unleased(item, lease, tx.now)
-            else:
-                yield item
+def items_of(tx: Tx, nos: Sequence[int], *, leases: bool) -> Iterator[PortableItem]:
+    """The items of these numbers, in their order."""
+    wanted = array(nos)
+    states = full_states(tx, nos)
+    of_items = recorded({name: tx.rows(_STATEMENTS[name], wanted) for name in _RECORDED}, _VALUES)
+    pending: defaultdict[int, set[str]] = defaultdict(set)
+    for no, name in tx.rows(_SQL["pending"], wanted):
+        pending[no].add(name)
+    for row in tx.rows(_SQL["more"], wanted):
+        more = _SqliteFields(*row)
+        names = tuple(sorted(pending[more.no])) if more.no in pending else ()
+        item = portable.portable_item(states[more.no], more.fields(names) | of_items.get(more.no, {}))
+        if more.status == RUNNING and leases and more.token is not None:
+            token, resumes = more.token, more.records & 8 > 0
+            yield leased(item, PortableLease(more.worker_id, token, bool(more.begun), more.began, resumes))
+        elif more.status == RUNNING:
+            lease = LostLease(more.worker_id, more.worker_release or "", bool(more.begun), more.began)
+            yield unleased(item, lease, tx.now)
+        else:
+            yield item
 
 
 class _SqliteFields(msgspec.Struct, gc=False):
@@ -468,8 +468,8 @@ def _groups(tx: Tx) -> Iterator[PortableGroup]:
         yield from map(group_of, rows)
 
 
-def _rest(tx: Tx) -> Iterator[AnyRecord]:
-    for name, kind in READ.items():
+def others_of(tx: Tx, read: Mapping[str, type[Portable]]) -> Iterator[AnyRecord]:
+    for name, kind in read.items():
         for row in tx.rows(_SQL[name], *((tx.now,) if name in AS_OF_NOW else ())):
             yield record_of(kind, row, _VALUES)
 

@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-from treadle.backend import Giving
+from treadle.backend import EndedRecords, GivesAhead, Giving, ReadAhead
 from treadle.errors import BackendError, StoreNotEmpty, StoreUnavailable
 from treadle.records import TenantMark
 from treadle.store import portable
-from treadle.store.portable import AnyRecord, PortableItem, PortableWorker
-from treadle.store.rules.tenant_moves import FOR_EVER, MARKS, PREFIX, decode_mark, encode_mark
+from treadle.store.portable import AnyRecord, PortableItem, PortableKey, PortableWorker
+from treadle.store.rules.tenant_moves import FOR_EVER, MARKS, PREFIX, decode_mark, encode_mark, keeps_ahead
 
+from . import ahead
 from .marks import check_unmarked
-from .moving import PORTION, MovingStore, SqliteExport, SqlitePartImport, add_fences, records_of
+from .moving import (
+    PORTION,
+    MovingStore,
+    SqliteExport,
+    SqlitePartImport,
+    add_fences,
+    head_of,
+    items_of,
+    others_of,
+    workers_of,
+)
 from .retention import remove
 from .schema import check_schema
 from .statements import Tx, array, statements
@@ -37,10 +48,14 @@ def read_mark(connection: sqlite3.Connection, tenant: str) -> TenantMark | None:
 
 
 def _write_mark(connection: sqlite3.Connection, tenant: str, mark: TenantMark) -> None:
+    keeps = keeps_ahead(read_mark(connection, tenant), mark)
     add_fences(connection)
-    connection.execute(_SQL["create_arriving"])
+    for name in ("create_arriving", "create_arriving_number"):
+        connection.execute(_SQL[name])
     connection.execute(_SQL["set_mark"], (PREFIX + tenant, MARKS, encode_mark(mark), FOR_EVER))
-    connection.execute(_SQL["drop_arriving"], (tenant,))
+    connection.execute(_SQL["drop_arriving_last" if keeps else "drop_arriving"], (tenant,))
+    if not keeps:
+        ahead.forget(connection, tenant)
 
 
 class SqliteTenantMoves:
@@ -75,25 +90,66 @@ class SqliteTenantMoves:
             return True
 
     async def stage(self, tenant: str, mark: TenantMark, records: Sequence[bytes]) -> bool:
-        return await self._store.run(lambda: self._stage(tenant, mark, records))
+        return await self._marked(tenant, mark, lambda tx: ahead.stage(tx, tenant, records))
 
-    def _stage(self, tenant: str, mark: TenantMark, records: Sequence[bytes]) -> bool:
-        with self._writing() as connection:
-            if read_mark(connection, tenant) != mark:
-                return False
-            connection.executemany(_SQL["stage"], [(tenant, data) for data in records])
-            connection.execute("COMMIT")
-            return True
+    async def staged(self, tenant: str) -> tuple[int, int]:
+        def read() -> tuple[int, int]:
+            with contextlib.closing(self._store.connect()) as connection:
+                checksum = portable.RecordsChecksum()
+                checksum.add(data for (data,) in connection.execute(_SQL["staged"], (tenant,)))
+                return checksum.total
 
-    async def staged(self, tenant: str) -> tuple[int, str]:
-        return await self._store.run(lambda: self._staged(tenant))
+        return await self._store.run(read)
 
-    def _staged(self, tenant: str) -> tuple[int, str]:
+    async def _marked(
+        self, tenant: str, mark: TenantMark, change: Callable[[sqlite3.Connection], object]
+    ) -> bool:
+        """Change something in one step, if the mark is this one."""
+
+        def write() -> bool:
+            with self._writing() as connection:
+                if read_mark(connection, tenant) != mark:
+                    return False
+                change(connection)
+                connection.execute("COMMIT")
+                return True
+
+        return await self._store.run(write)
+
+    # -- before the freeze -----------------------------------------------------------------------------
+
+    async def read_ahead(
+        self, tenant: str, mark: TenantMark, after: int, limit: int
+    ) -> Sequence[EndedRecords]:
+        nos: list[int] = []
+        if not await self._marked(
+            tenant, mark, lambda tx: nos.extend(ahead.take_numbers(tx, tenant, after, limit))
+        ):
+            raise StoreUnavailable(f"another move of {tenant!r} has begun")
+        ended = await self._store.run(lambda: self._read_numbers(tenant, nos)) if nos else []
+        if not await self._marked(tenant, mark, lambda tx: ahead.note_read(tx, ended)):
+            raise StoreUnavailable(f"another move of {tenant!r} has begun")
+        return ended
+
+    def _read_numbers(self, tenant: str, nos: Sequence[int]) -> list[EndedRecords]:
         with contextlib.closing(self._store.connect()) as connection:
-            checksum = portable.RecordsChecksum()
-            for (data,) in connection.execute(_SQL["staged"], (tenant,)):
-                checksum.add([data])
-            return checksum.total
+            connection.execute("BEGIN")
+            return ahead.read_numbers(Tx(connection.cursor(), self._store.clock.now()), tenant, nos)
+
+    async def stage_ahead(self, tenant: str, mark: TenantMark, ended: Sequence[EndedRecords]) -> bool:
+        return await self._marked(tenant, mark, lambda tx: ahead.stage_ended(tx, tenant, ended))
+
+    async def staged_ahead(self, tenant: str) -> int:
+        def read() -> int:
+            with contextlib.closing(self._store.connect()) as connection:
+                return ahead.last_staged(connection, tenant)
+
+        return await self._store.run(read)
+
+    async def drop_ahead(self, tenant: str, mark: TenantMark, numbers: Sequence[int]) -> bool:
+        return await self._marked(tenant, mark, lambda tx: ahead.unstage(tx, tenant, numbers))
+
+    # -- a tenant leaves, or comes ---------------------------------------------------------------------
 
     @asynccontextmanager
     async def give(self, tenant: str, mark: TenantMark) -> AsyncGenerator[SqliteGiving]:
@@ -107,22 +163,41 @@ class SqliteTenantMoves:
         return await self._store.run(lambda: self._receive(tenant, mark, owned))
 
     def _receive(self, tenant: str, mark: TenantMark, owned: TenantMark) -> bool:
+        with contextlib.closing(self._store.connect()) as connection:
+            # After the decision nothing more is staged under this mark: others need not wait for this.
+            rows = connection.execute(_SQL["staged"], (tenant,)).fetchall()
+        staged = portable.renumbered(portable.in_order(portable.decode(data) for (data,) in rows))
         taking = SqliteTaking(self._store, tenant, mark)
         try:
-            return taking.is_expected and taking.take(owned)
+            return taking.is_expected and taking.take(staged, owned)
         finally:
             taking.close()
 
 
-class SqliteGiving(SqliteExport, Giving):
+def _records_of(tx: Tx, tenant: str) -> Iterator[AnyRecord]:
+    """What goes along, without what was read ahead and is as it was."""
+    yield head_of(tx, tenant)
+    for nos in ahead.rest_items(tx, tenant):
+        yield from items_of(tx, nos, leases=True)
+    yield from ahead.rest_groups(tx, tenant)
+    yield from workers_of(tx, tenant)
+    yield from others_of(tx, {"claimed_keys": PortableKey})
+
+
+class SqliteGiving(SqliteExport, Giving, GivesAhead):
     """Has the write lock of the file: others wait to write."""
 
     def __init__(self, store: MovingStore, tenant: str, mark: TenantMark) -> None:
-        super().__init__(store, tenant, freeze=True, leases=True)
+        super().__init__(store, tenant, freeze=True)
+        self._records = _records_of(self._tx, tenant)
         self._whose = tenant
         if read_mark(self._connection, tenant) != mark:
             self.close()
             raise StoreUnavailable(f"another move of {tenant!r} has begun")
+        self._ahead = ahead.freeze(self._tx, tenant)
+
+    async def ahead(self) -> ReadAhead:
+        return self._ahead
 
     async def commit(self, mark: TenantMark) -> None:
         await self._store.run(lambda: self._commit(mark))
@@ -131,6 +206,7 @@ class SqliteGiving(SqliteExport, Giving):
         if not self._frozen:
             raise StoreUnavailable("the export is not frozen")
         tx, tenant = self._tx, self._whose
+        ahead.forget(self._connection, tenant)
         while nos := [no for (no,) in tx.rows(_SQL["next_items"], tenant, PORTION)]:
             tx.run(_SQL["delete_lease_permits"], array(nos))
             remove(tx, nos)
@@ -170,20 +246,19 @@ class SqliteTaking(SqlitePartImport):
         if mine:
             super()._write(mine)
 
-    def take(self, owned: TenantMark) -> bool:
+    def take(self, staged: Sequence[AnyRecord], owned: TenantMark) -> bool:
         connection = self._connection
-        rows = connection.execute(_SQL["staged"], (self._tenant,)).fetchall()
-        if not rows:
+        if not staged:
             raise BackendError(f"nothing of {self._tenant!r} is staged in {self._store.path}")
         _write_mark(connection, self._tenant, owned)
-        decoded = [portable.decode(data) for (data,) in rows]
-        for first in range(0, len(decoded), PORTION):
-            self._write(decoded[first : first + PORTION])
+        for first in range(0, len(staged), PORTION):
+            self._write(staged[first : first + PORTION])
         self._connect()
         self._lease()
+        ahead.freeze(self._tx, self._tenant)
         self._beside.check(
             record
-            for record in records_of(self._tx, self._tenant, leases=True)
+            for record in _records_of(self._tx, self._tenant)
             if portable.goes_along(record, self._tenant)
         )
         connection.execute("COMMIT")

@@ -30,6 +30,7 @@ from treadle.errors import PlacementError
 from treadle.item import GROUP_MARK, Item, Lease
 
 SAME: Final = "give all of them the same place="
+OWN_ID: Final = "an own id has a place of its own, so leave the other out"
 
 
 class Claimed(NamedTuple):
@@ -58,8 +59,9 @@ class RootPlacing:
             slot, what = next(self._claims(items, new, chosen), None) or _soft(items[0])
         for other in self._claims(items, new, chosen, only_bound=place is not None):
             if other.slot != slot:
+                advice = OWN_ID if chosen and f"id={items[0].id!r}" in (what, other.what) else SAME
                 raise PlacementError(
-                    f"{what} and {other.what} are in different places: {SAME}", parameters=("place",)
+                    f"{what} and {other.what} are in different places: {advice}", parameters=("place",)
                 )
         placed = in_slots(items, slot)
         for work, item in zip(works, placed, strict=True):

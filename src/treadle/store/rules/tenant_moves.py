@@ -59,6 +59,12 @@ def thawed(mark: TenantMark, now: float) -> TenantMark:
     return replace(mark, state="owned") if mark.state == "frozen" and mark.until <= now else mark
 
 
+def keeps_ahead(before: TenantMark | None, mark: TenantMark) -> bool:
+    """Whether what was read or staged ahead stays as this mark takes the place of the other: as long as the
+    same move goes on."""
+    return before is not None and 0 < mark.move == before.move and mark.state != "away"
+
+
 # ------------------------------------------------------------------------------------------- in the old store
 
 
@@ -119,10 +125,16 @@ def prepared(mark: TenantMark | None, move: int, *, is_empty: bool) -> TenantMar
 
 
 def copying(mark: TenantMark, move: int, freeze: int) -> TenantMark | None:
-    """From now on records that were read under this freeze. What came earlier stays if it is the same."""
+    """From now on records that were read under this freeze. What came ahead stays if it is the same: nothing
+    comes ahead any more."""
     if mark.state != "importing" or mark.move != move or freeze < mark.freeze:
         return None
     return replace(mark, freeze=freeze)
+
+
+def may_come_ahead(mark: TenantMark | None) -> bool:
+    """Whether records may come that are read before the freeze."""
+    return mark is not None and mark.state == "importing" and not mark.freeze
 
 
 def may_take(mark: TenantMark, move: int, freeze: int) -> bool:

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from treadle.backend import Backend, MovesTenants, TenantMoves
+from treadle.backend import Backend, EndedRecords, GivesAhead, MovesAhead, MovesTenants, TenantMoves
 from treadle.errors import StoreNotEmpty, StoreUnavailable, TenantElsewhere
 from treadle.item import Fire, Heartbeat, Schedule, Settlement
 from treadle.records import TenantMark
@@ -21,7 +21,9 @@ from treadle.store.rules.tenant_moves import (
     committed,
     copying,
     decode_mark,
+    discarded,
     frozen,
+    given_up,
     prepared,
     started,
 )
@@ -31,6 +33,7 @@ from .build import (
     apply,
     claim_answer,
     dependent,
+    end,
     group,
     item,
     only,
@@ -45,6 +48,7 @@ from .moving import items_of, records, tally, use
 from .subject import Subject, needs
 
 MINE = "default"
+KINDS = (portable.PortableItem, portable.PortableGroup)
 
 
 def moves(backend: Backend) -> TenantMoves:
@@ -107,7 +111,115 @@ async def take(backend: Backend, mark: TenantMark, found: list[bytes]) -> None:
     assert (await moves(backend).staged(MINE))[0] == 0
 
 
+async def last_number(backend: Backend) -> int:
+    found = await records(backend, tenant=MINE)
+    return max(one.number for one in found if isinstance(one, portable.Head))
+
+
+async def begin(backend: Backend) -> TenantMark:
+    """Begin a move to `us`."""
+    before = await mark_of(backend) or TenantMark()
+    return await put(backend, cast(TenantMark, started(before, before.number, "us")))
+
+
+async def read_ahead(backend: Backend, mark: TenantMark) -> list[EndedRecords]:
+    ahead = moves(backend)
+    if not isinstance(ahead, MovesAhead):
+        pytest.skip("it copies all under the freeze")
+    found: list[EndedRecords] = []
+    while portion := await ahead.read_ahead(MINE, mark, found[-1].number if found else -1, 3):
+        found += portion
+    return found
+
+
+async def change_what_has_ended(subject: Subject, backend: Backend) -> None:
+    """In each way in which it can change."""
+    await backend.requeue(["dead"])
+    await backend.requeue(["cancelled"], cancelled=True)
+    await backend.delete(["gone"])
+    await submit(backend, item("taken", key="done", key_scope=0.001))
+    await end(backend, item("late"))
+    await subject.advance(120)
+    await backend.prune()
+
+
+async def use_and_end(backend: Backend) -> None:
+    await use(backend)
+    await end(backend, item("holder", key="done"), item("short", keep=60))
+    await end(backend, *(item(f"other-{n}", tenant="neighbour") for n in range(5)))
+
+
 class TenantMoveCases:
+    @needs("tenant_moves")
+    async def test_what_has_ended_is_read_ahead_and_again_if_it_changes(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        """What was read ahead and has not changed, and what is read under the freeze, are all of it, each
+        record once, as it is then."""
+        await use_and_end(backend)
+        mark = await begin(backend)
+        ended = await read_ahead(backend, mark)
+        assert len(ended) > 5
+        await change_what_has_ended(subject, backend)
+        now = await backend.now()
+        mark = await put(backend, frozen(mark, mark.move, now, now + 100))
+        wanted = tally([one for one in await records(backend, tenant=MINE) if isinstance(one, KINDS)])
+        async with moves(backend).give(MINE, mark) as giving:
+            assert isinstance(giving, GivesAhead)
+            ahead = await giving.ahead()
+            kept = [one for one in ended if one.number not in ahead.changed]
+            found = [data for one in kept for data in one.records]
+            checksum = portable.RecordsChecksum()
+            checksum.add(found)
+            assert checksum.total == (ahead.records, ahead.checksum)
+            assert sum([one.items for one in kept]) == ahead.items > 1
+            while portion := await giving.read(7):
+                found += portion
+        decoded = map(portable.decode, found)
+        got = tally([one for one in decoded if isinstance(one, KINDS)])
+        assert got.counts == wanted.counts
+        assert got.checksum == wanted.checksum
+
+    @needs("tenant_moves")
+    async def test_what_was_read_ahead_is_forgotten_with_its_move(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        """A later move reads all anew, also what has changed since without being noted."""
+        await use_and_end(backend)
+        mark = await begin(backend)
+        ended = await read_ahead(backend, mark)
+        await put(backend, given_up(mark, mark.move))
+        await change_what_has_ended(subject, backend)
+        mark = await freeze(backend)
+        async with moves(backend).give(MINE, mark) as giving:
+            assert isinstance(giving, GivesAhead)
+            assert await giving.ahead() == (0, 0, 0, [])
+        assert len(ended) > 5
+
+    @needs("tenant_moves")
+    async def test_what_is_staged_ahead_stays_until_the_freeze_and_takes_no_more_then(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        """It is replaced by its number, and dropped by it."""
+        ahead = moves(backend)
+        if not isinstance(ahead, MovesAhead):
+            pytest.skip("it copies all under the freeze")
+        mark = await put(backend, prepared(None, 4, is_empty=True))
+        assert await ahead.staged_ahead(MINE) == -1
+        assert await ahead.stage_ahead(MINE, mark, [EndedRecords(n, 1, [b"%d" % n]) for n in (1, 2, 3)])
+        assert await ahead.stage_ahead(MINE, mark, [EndedRecords(2, 2, [b"20", b"21"])])
+        assert await ahead.staged_ahead(MINE) == 3
+        later = await put(backend, copying(mark, 4, 5))
+        assert not await ahead.stage_ahead(MINE, mark, [EndedRecords(9, 1, [b"9"])])
+        assert not await ahead.drop_ahead(MINE, mark, [1])
+        assert await moves(backend).stage(MINE, later, [b"rest"])
+        assert await ahead.drop_ahead(MINE, later, [1])
+        checksum = portable.RecordsChecksum()
+        checksum.add([b"20", b"21", b"3", b"rest"])
+        assert await moves(backend).staged(MINE) == checksum.total
+        await put(backend, discarded(later, 4))
+        assert (await moves(backend).staged(MINE))[0] == 0
+
     @needs("tenant_moves")
     async def test_a_tenant_leaves_and_comes_with_all_that_it_has(
         self, subject: Subject, backend: Backend
@@ -133,6 +245,19 @@ class TenantMoveCases:
             assert one == before[id]
         assert tally(await records(backend, tenant="neighbour")).checksum == theirs.checksum
         assert await backend.key_owner("lock", tenant=MINE) == "me"
+        await consistent(backend)
+
+    @needs("tenant_moves")
+    async def test_moves_to_and_fro_do_not_use_up_the_numbers(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        """A number has an end. If those of both stores were added up, forty moves would be enough."""
+        await use(backend)
+        first = await last_number(backend)
+        for _ in range(5):
+            found = await give(backend, await freeze(backend))
+            await take(backend, await ready_to_take(backend, cast(TenantMark, await mark_of(backend))), found)
+        assert await last_number(backend) <= 7 * first
         await consistent(backend)
 
     @needs("tenant_moves", "batches")

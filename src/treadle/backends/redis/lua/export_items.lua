@@ -1,6 +1,7 @@
 -- uses: store raw_rows
 -- reads
--- Items of a page, as they are stored, for Python to read: see moving.py. ARGV: the page, see row_indexes.lua
+-- Items of a page, as they are stored, for Python to read: see moving.py. ARGV: the page, see row_indexes.lua; their tenant,
+-- or nothing for all
 -- Answers for each: a raw row, its gate, its changers, whether it holds its key, whether it is the root of a group with a
 -- row; and what it has recorded: fields and values without n.
 
@@ -8,8 +9,11 @@ local page = tonumber(ARGV[1])
 local numbers, all = {}, {}
 for i = 0, 999 do all[i + 1] = struct.pack('>I6', page * 1000 + i) end
 local items = RawRows.fields(K.item, all)
+local wanted = ARGV[2] and RawRows.text(ARGV[2])
+local kinds = wanted and RawRows.kinds(items)
 for i = 1, 1000 do
-  if items[i] then numbers[#numbers + 1] = all[i] end
+  local item = items[i]
+  if item and (not wanted or sub(kinds[sub(item, 2, 5)], 1, 4) == wanted) then numbers[#numbers + 1] = all[i] end
 end
 
 local HIGHEST = string.rep('\255', 9)

@@ -1,4 +1,4 @@
--- uses: clock
+-- uses: clock elsewhere
 -- Submit, the short way: items that are ready at once, with nothing that most items do not have.
 --
 -- ARGV: how many classes; each class: flags(1) and its kind, as in `kind`; the class of each item, a byte each
@@ -38,6 +38,7 @@ local function new_kinds()
     if not kinds[i] and not missing[names[i]] then
       local own = {string.match(names[i], '^([^%z]*)%z([^%z]*)%z([^%z]*)%z([^%z]*)$')}
       missing[names[i]] = own
+      check_tenant(own[1])
       for j = 1, 4 do
         if not places[own[j]] then
           texts[#texts + 1] = own[j]

@@ -27,13 +27,19 @@ BEGIN
 END
 
 -- :name create_arriving
-CREATE TABLE IF NOT EXISTS treadle_arriving (no INTEGER PRIMARY KEY, tenant TEXT NOT NULL, data BLOB NOT NULL)
+-- number: of what was copied before the freeze; NULL for the rest.
+CREATE TABLE IF NOT EXISTS treadle_arriving (
+    no INTEGER PRIMARY KEY, tenant TEXT NOT NULL, number INTEGER, data BLOB NOT NULL
+)
+
+-- :name create_arriving_number
+CREATE INDEX IF NOT EXISTS treadle_arriving_number ON treadle_arriving (tenant, number)
 
 -- :name drop_arriving
 DELETE FROM treadle_arriving WHERE tenant = ?
 
--- :name stage
-INSERT INTO treadle_arriving (tenant, data) VALUES (?, ?)
+-- :name drop_arriving_last
+DELETE FROM treadle_arriving WHERE tenant = ? AND number IS NULL
 
 -- :name staged
 SELECT data FROM treadle_arriving WHERE tenant = ? ORDER BY no

@@ -39,18 +39,28 @@ select exists (select 1 from pg_catalog.pg_trigger t where t.tgname = 'fence' an
 create trigger fence before insert on treadle.item for each row execute function treadle.elsewhere();
 create trigger fence before insert on treadle.claimed_key for each row execute function treadle.elsewhere()
 
+-- number: of what was copied before the freeze; null for the rest.
 -- :name create_arriving
 create table if not exists treadle.arriving (no bigint generated always as identity primary key,
-  tenant text collate "C" not null, data bytea not null)
+  tenant text collate "C" not null, number bigint, data bytea not null);
+create index if not exists arriving_number on treadle.arriving (tenant, number)
 
 -- :name drop_arriving
 delete from treadle.arriving where tenant = :tenant
+
+-- :name drop_arriving_last
+delete from treadle.arriving where tenant = :tenant and number is null
 
 -- :name stage
 insert into treadle.arriving (tenant, data) select :tenant, d from unnest(:data::bytea[]) with ordinality u(d, place) order by u.place
 
 -- :name staged
 select no, data from treadle.arriving where tenant = :tenant and no > :after::bigint order by no limit :limit::int
+
+-- The checksum is that of `record_digest`.
+-- :name staged_sum
+select count(*), coalesce(sum(('x' || encode(substr(sha256(a.data), 1, 7), 'hex'))::bit(56)::bigint), 0)
+from treadle.arriving a where a.tenant = :tenant
 
 -- :name arriving_tenant
 select tenant from treadle.arriving limit 1

@@ -1,4 +1,4 @@
--- uses: store
+-- uses: store elsewhere
 -- Kinds: items alike in tenant, queue, lane and type. Each kind, and each of these texts, has a number of
 -- four bytes, so that nothing long is stored twice.
 --
@@ -62,6 +62,7 @@ do
     local found = Store.get(K.kind, name)
     local k = found and sub(found, 1, 4)
     if not k then
+      check_tenant(tenant)
       k = struct.pack('>I4', Store.next(K.names))
       local numbers, texts = {}, {tenant, queue, lane, type}
       for i = 1, 4 do numbers[i] = text_number(texts[i]) end
@@ -73,6 +74,15 @@ do
     kind = Kinds.get(k)
     by_name[name] = kind
     return kind
+  end
+
+  -- The kinds of a tenant, as they were before this call.
+  function Kinds.of_tenant(name)
+    local found, prefix = {}, name .. '\0'
+    for _, texts in ipairs(call('HKEYS', K.kind)) do
+      if sub(texts, 1, #prefix) == prefix then found[#found + 1] = Kinds.get(sub(Store.get(K.kind, texts), 1, 4)) end
+    end
+    return found
   end
 
   -- The number of a text that an item has, or false.

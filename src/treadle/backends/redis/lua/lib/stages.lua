@@ -35,6 +35,7 @@ do
   function Stages.add(stage, before, portion, data)
     local state, _, items, portions = Stages.get(stage)
     if state == 'x' or (portions or 0) ~= before then return false end
+    for _, class in ipairs(portion.classes) do check_tenant(class.tenant) end
     Bulk.take_ids(portion)
     for _, id in ipairs(Bulk.ids(portion)) do Store.set(K.staged, id, stage) end
     Store.set(K.stage_rows, row_name(stage, before), data)

@@ -12,6 +12,7 @@ for i = 1, half do
   redis.call('DEL', KEYS[i])
   if redis.call('EXISTS', KEYS[half + i]) == 1 then redis.call('RENAME', KEYS[half + i], KEYS[i]) end
 end
-redis.call('HDEL', meta, 'part_state', 'part_move', 'part_other', 'part_until', 'part_whole', 'part_content')
+redis.call('HDEL', meta, 'part_state', 'part_move', 'part_other', 'part_until', 'part_whole', 'part_content',
+  'part_at')
 redis.call('HSET', meta, 'part_thawed', string.format('%.6f', time[1] + time[2] / 1000000))
 return 1
