@@ -28,6 +28,7 @@ class MemoryWithoutShortcuts(MemoryBackend):
     ) -> Sequence[tuple[Submitted, ...] | Rejected]:
         if tx is not None:
             return await super().submit(submissions, tx=tx)
+        self.store.claimed_keys.check_here(item.tenant for each in submissions for item in each.items)
         return [submit_one(self.store, submission, self.store.now()) for submission in submissions]
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:

@@ -42,7 +42,7 @@ OTHERS = {
     *("workers", "workers_until", "worker_info", "worker_release", "releases", "held", "paused", "orders"),
     *("known_types", "unknown_since"),
     *("limits", "limit_names", "limits_idle", "slots", "permits", "permit_leases", "permit_index"),
-    *("claimed", "claimed_until", "schedules", "removed_schedules", "schedule_runs"),
+    *("claimed", "claimed_until", "arriving", "schedules", "removed_schedules", "schedule_runs"),
     *("stats", "stats_at", "audits"),
     *("steps", "recorded", "signal_keys"),
     *("stages", "stage_rows", "staged"),

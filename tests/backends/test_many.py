@@ -258,9 +258,15 @@ class TestWorkersOfTwoServers(WorkerContract):
 # -- where things are -----------------------------------------------------------------------------------
 
 
+def by_root(stores: Mapping[str, Backend]) -> ManyStores:
+    return ManyStores(stores, by="root")
+
+
 @asynccontextmanager
-async def opened(stores: Mapping[str, Backend]) -> AsyncGenerator[ManyStores]:
-    many = ManyStores(stores)
+async def opened(
+    stores: Mapping[str, Backend], make: Callable[[Mapping[str, Backend]], ManyStores] = ManyStores
+) -> AsyncGenerator[ManyStores]:
+    many = make(stores)
     await many.open()
     try:
         yield many
@@ -339,6 +345,58 @@ async def test_an_app_that_leaves_a_store_out_is_refused() -> None:
     with pytest.raises(WrongStore, match="whose home is 'eu'"):
         async with opened({"us": stores["us"], "asia": stores["asia"]}):
             pass
+
+
+@pytest.mark.parametrize("by", [ManyStores, by_root])
+@pytest.mark.parametrize("wrong", ["renamed", "another's", "in use", "its own twice"])
+async def test_an_app_that_is_refused_leaves_nothing_behind(
+    wrong: str, by: Callable[[Mapping[str, Backend]], ManyStores]
+) -> None:
+    """Its wrong name is not told to home: all others would have to name it too."""
+    stores: dict[str, Backend] = {**memories("eu", "us")}
+    async with opened(stores, by) as many:
+        await submit(many, item(tenant="acme"))
+    others: dict[str, Backend] = {**memories("eu", "asia")}
+    async with opened(others, by):
+        pass
+    used = MemoryBackend()
+    await submit(used, item(tenant="acme"))
+    apps = {
+        "renamed": {"eu": stores["eu"], "usa": stores["us"]},
+        "another's": {**stores, "asia": others["asia"]},
+        "in use": {**stores, "asia": used},
+        "its own twice": {**stores, "asia": stores["us"]},
+    }
+    with pytest.raises((WrongStore, PlacementError)):
+        async with opened(apps[wrong], by):
+            pass
+    async with opened(stores, by):
+        pass
+
+
+async def test_an_app_that_knows_of_one_store_learns_of_another_one() -> None:
+    """A process that was started before it has joined stores nothing of the tenants that are there."""
+    stores = memories("eu", "us")
+    async with opened({"eu": stores["eu"]}) as old:
+        await submit(old, item("first", tenant="acme"))
+        assert old.places.preferred("acme") == "eu"
+        async with opened(stores) as new:
+            theirs = next(name for name in map(str, range(99)) if new.places.preferred(name) == "us")
+            await submit(new, item("theirs", tenant=theirs))
+            with pytest.raises(PlacementError, match="in the store 'us', which this app does not name"):
+                await submit(old, item("stray", tenant=theirs))
+            assert await old.place("zoo", "eu") == await new.place("zoo", "us") == "eu"
+
+
+async def test_tenants_of_a_store_that_was_alone_stay_in_it() -> None:
+    stores = memories("eu", "us")
+    names = [f"tenant {number}" for number in range(8)]
+    async with opened({"eu": stores["eu"]}) as alone:
+        for name in names:
+            await submit(alone, item(f"of-{name}".replace(" ", "-"), tenant=name))
+    async with opened(stores) as many:
+        assert {many.places.preferred(name) for name in names} == {"eu", "us"}
+        assert {await many.place(name) for name in names} == {"eu"}
 
 
 async def test_the_order_of_the_names_does_not_matter_later() -> None:
@@ -429,6 +487,56 @@ async def test_a_store_that_comes_back_empty_does_not_join_as_a_new_one() -> Non
             pass
     async with opened(stores):
         pass
+
+
+@pytest.mark.parametrize("lost", ["eu", "us"])
+async def test_an_empty_store_is_accepted_for_one_that_has_lost_its_data(lost: str) -> None:
+    stores = memories("eu", "us", "asia")
+    async with opened(stores) as many:
+        for tenant, store in (("acme", "eu"), ("zoo", "us"), ("kiosk", "asia")):
+            await many.place(tenant, store)
+            await submit(many, item(tenant, tenant=tenant))
+    stores[lost] = MemoryBackend()
+    many = ManyStores(stores)
+    await many.accept_store(lost)
+    await many.close()
+    left = {"acme": "eu", "zoo": "us", "kiosk": "asia"}
+    async with opened(stores) as many:
+        assert many.backends.keys() == stores.keys()
+        for tenant, store in left.items():
+            assert [state and state.store for state in await many.get([tenant], tenant=tenant)] == [
+                None if store == lost else store
+            ]
+            if store != lost:
+                assert await many.place(tenant) == store
+                assert await submit(many, item(f"{tenant} again", tenant=tenant))
+    with pytest.raises(InputError, match="knows its name: there is nothing to accept"):
+        await ManyStores(stores).accept_store(lost)
+
+
+async def test_a_store_with_items_is_not_accepted_for_another_one() -> None:
+    stores = memories("eu", "us")
+    async with opened(stores):
+        pass
+    stores["us"] = MemoryBackend()
+    await submit(stores["us"], item(tenant="zoo"))
+    with pytest.raises(InputError, match="has items of zoo: only an empty one takes the place of 'us'"):
+        await ManyStores(stores).accept_store("us")
+
+
+async def test_all_stores_must_answer_when_one_is_accepted() -> None:
+    """Otherwise a tenant of one that is away could get a second place."""
+    stores: dict[str, Backend] = {**memories("eu", "us"), "asia": Switched()}
+    async with opened(stores):
+        pass
+    away = stores["asia"]
+    assert isinstance(away, Switched)
+    away.is_down = True
+    stores["eu"] = MemoryBackend()
+    with pytest.raises(StoreUnavailable):
+        await ManyStores(stores).accept_store("eu")
+    away.is_down = False
+    await ManyStores(stores).accept_store("eu")
 
 
 async def test_a_store_that_is_replaced_while_it_is_away_is_found_out() -> None:

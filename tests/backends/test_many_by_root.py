@@ -373,7 +373,9 @@ async def test_what_would_be_in_different_places_is_refused(app: Treadle) -> Non
     first, second = [await app.enqueue(note(str(n)), id=f"order-{n}") for n in range(2)]
     with pytest.raises(PlacementError, match=r"after='order-0' and after='order-1' are in different places"):
         await app.enqueue(note("after"), after=[first, second])
-    with pytest.raises(PlacementError, match="place='x' and id='order-2' are in different places"):
+    with pytest.raises(
+        PlacementError, match=r"place='x' and id='order-2' are in different places: .* leave the other out"
+    ):
         await app.enqueue(note("2"), id="order-2", place="x")
     assert {item.id for item in (await app.list()).items} == {"order-0", "order-1"}
     await app.enqueue_many([once("a"), once("b")], place="x")
@@ -444,6 +446,23 @@ async def test_the_number_of_stores_stays(processes: None) -> None:
     await ManyStores(tenants).open()
     with pytest.raises(WrongStore, match="these stores are by tenant: leave by='root' out"):
         await ManyStores(tenants, by="root").open()
+
+
+async def test_an_empty_store_is_accepted_for_one_that_has_lost_its_data(processes: None) -> None:
+    """But not for home, which knows which ids belong to which store."""
+    stores = stores_by_root()
+    async with opened(stores) as many:
+        numbers = {name: member.number for name, member in many.places.by_name.items()}
+    kept = dict(stores)
+    stores["us"] = MemoryBackend()
+    many = ManyStores(stores, by="root")
+    await many.accept_store("us")
+    assert {name: member.number for name, member in many.places.by_name.items()} == numbers
+    await many.close()
+    async with opened(stores):
+        pass
+    with pytest.raises(InputError, match="'eu' is home, and knows the order of the stores"):
+        await ManyStores({**kept, "eu": MemoryBackend()}, by="root").accept_store("eu")
 
 
 async def test_a_store_with_items_cannot_join(processes: None) -> None:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from treadle import Context, Result, Retry, Treadle, work
+from treadle.doers import concurrency
 from treadle.errors import BackendError
 
 ENDLESS = Retry(attempts=None, base=0.05, max=0.5)
@@ -19,7 +20,7 @@ def counted(old: list[str] | None, id: str) -> list[str]:
     return [*(old or ()), id]
 
 
-@work(name="leaf", retry=ENDLESS)
+@work(name="leaf", retry=ENDLESS, doer=concurrency(20))
 async def leaf(ctx: Context, n: int) -> Result[None, list[str]]:
     """Adds itself to the value of its group, once."""
     await asyncio.sleep(random.uniform(0, 0.2))
@@ -32,12 +33,18 @@ async def root(ctx: Context, n: int) -> Result[None, list[str]]:
     return ctx.queue(*(leaf(k) for k in range(LEAVES - 1))).next(leaf(n))
 
 
+@work(name="tick", retry=ENDLESS)
+async def tick() -> None:
+    """What the tenant's schedule submits."""
+
+
 def app_of(file: str, url: str) -> Treadle:
-    stores: dict[str, Any] = {"lite": f"sqlite:///{file}", "pg": url}
-    return Treadle(stores, by="tenant", work=[leaf, root], lease=3, poll_interval=0.1, statistics=False)
+    stores: dict[str, Any] = {"lite": f"sqlite:///{file}", "server": url}
+    return Treadle(stores, by="tenant", work=[leaf, root, tick], lease=3, poll_interval=0.1, statistics=False)
 
 
 async def run_worker(app: Treadle) -> None:
+    app.tenant(TENANT).schedule("tick", every=1, run=tick)
     async with app:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
@@ -49,7 +56,7 @@ async def move(app: Treadle) -> None:
     or given up."""
     where = await app.place(TENANT)
     while True:
-        to = "pg" if where == "lite" else "lite"
+        to = "server" if where == "lite" else "lite"
         try:
             if random.random() < 0.15:
                 await app.give_up_move(TENANT)
@@ -61,7 +68,7 @@ async def move(app: Treadle) -> None:
             sys.stderr.write(f"{error}\n")
             where = await app.place(TENANT)
             if "has begun" in str(error):
-                where = "pg" if where == "lite" else "lite"
+                where = "server" if where == "lite" else "lite"
         await asyncio.sleep(random.uniform(0, 0.3))
 
 

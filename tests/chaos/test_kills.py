@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -13,7 +12,6 @@ import pytest
 from tests.chaos.report import ChaosReport, recovery
 from tests.chaos.run import ChaosRun
 from tests.chaos.stores import PostgresStore, RedisStore, SqliteStore
-from tests.support import postgres
 from tests.support.records import record
 from tests.support.run import OWN
 from tests.support.valkey import ValkeyServer
@@ -52,25 +50,15 @@ async def test_sqlite_survives_killed_and_suspended_processes(tmp_path: Path) ->
     check_and_record(await ChaosRun(store, tmp_path, seed=1, items=ITEMS).run(KILLS), "SQLite")
 
 
-@pytest.fixture
-def store(run_directory: Path) -> Iterator[PostgresStore]:
-    """A server that only this test uses, because it is restarted."""
-    home = run_directory / f"{OWN}chaos"
-    home.mkdir(mode=0o755)
-    url = postgres.start(home, forgetful=False, settings={"wal_writer_delay": "10s"})  # it loses claims
-    try:
-        yield PostgresStore(url, home)
-    finally:
-        postgres.stop(home)
-
-
 @pytest.mark.timeout(TIMEOUT)
 async def test_postgres_survives_kills_cut_connections_and_restarts(
-    store: PostgresStore, tmp_path: Path
+    postgres_store: PostgresStore, tmp_path: Path
 ) -> None:
     """The server is killed, and is restarted in order once."""
-    await store.prepare()
-    report = await ChaosRun(store, tmp_path, seed=2, items=ITEMS, server_kills=SERVER_KILLS).run(KILLS)
+    await postgres_store.prepare()
+    report = await ChaosRun(postgres_store, tmp_path, seed=2, items=ITEMS, server_kills=SERVER_KILLS).run(
+        KILLS
+    )
     check_and_record(report, "PostgreSQL")
     assert report.restarts == SERVER_KILLS + 1
 

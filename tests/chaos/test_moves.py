@@ -1,4 +1,4 @@
-"""A tenant moves to and fro between SQLite and PostgreSQL while workers and movers are killed."""
+"""A tenant moves to and fro between SQLite and a server while workers, movers and it are killed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.moving_app import LEAVES, TENANT, app_of, root
+from tests.chaos.stores import PostgresStore, RedisStore
 from tests.support.records import record
 from treadle import Treadle
 from treadle.backend import placed
@@ -24,16 +25,19 @@ KILLS = int(os.environ.get("TREADLE_KILLS", "12"))
 
 
 class Processes:
-    """Two workers and a mover. What is killed is started again."""
+    """Two workers, a mover, and the server of one store. What is killed is started again."""
 
-    def __init__(self, file: Path, url: str, errors: Path) -> None:
-        self._arguments = str(file), url
+    def __init__(self, file: Path, store: PostgresStore | RedisStore, errors: Path) -> None:
+        self._arguments = str(file), store.url
+        self._store = store
         self._errors = errors
         self.running: dict[str, asyncio.subprocess.Process] = {}
         self.moves = self.along = 0
         self._readers: list[asyncio.Task[None]] = []
 
     async def start(self, name: str) -> None:
+        if name == "server":
+            return
         with self._errors.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
                 *(
@@ -57,6 +61,9 @@ class Processes:
                 self.along += int(line.split()[1])
 
     async def kill(self, name: str) -> None:
+        if name == "server":
+            await self._store.restart(crash=True)
+            return
         process = self.running.pop(name)
         if process.returncode is None:
             process.send_signal(signal.SIGKILL)
@@ -83,18 +90,19 @@ async def under_fire(
             work = root(len(handles))
             while True:
                 try:
-                    handles.append(await app.tenant(TENANT).enqueue(work))
+                    # The key, because an answer may be lost with the server.
+                    handles.append(await app.tenant(TENANT).enqueue(work, key=f"root-{len(handles)}"))
                     break
                 except StoreUnavailable:
                     continue
             await asyncio.sleep(0.05)
-        name = chance.choice(("work1", "work2", "move"))
+        name = chance.choice(("work1", "work2", "move", "server"))
         await children.kill(name)
         kills += 1
         await children.start(name)
     await children.kill("move")
     where = await app.place(TENANT)
-    for to in ("pg", "lite"):
+    for to in ("server", "lite"):
         try:
             where = (await app.move_tenant(TENANT, to, resume=True)).to
         except BackendError:
@@ -103,23 +111,30 @@ async def under_fire(
     return where, values, kills
 
 
+@pytest.fixture(params=["postgres_store", "redis_store"])
+def store(request: pytest.FixtureRequest) -> PostgresStore | RedisStore:
+    found: PostgresStore | RedisStore = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.mark.timeout(300 + 10 * KILLS)
-async def test_a_tenant_moves_while_workers_and_movers_are_killed(
-    long_load: None, processes: None, postgres_url: str, tmp_path: Path
+async def test_a_tenant_moves_while_processes_and_a_server_are_killed(
+    long_load: None, processes: None, store: PostgresStore | RedisStore, tmp_path: Path
 ) -> None:
-    """Each group ends once, with the value of all its members, and nothing is lost."""
+    """Each group ends once, with the value of all its members, nothing is lost, and its schedule goes on."""
     file = tmp_path / "lite.db"
     errors = tmp_path / "errors"
-    app = app_of(str(file), postgres_url)
+    app = app_of(str(file), store.url)
     await app.connect()
     assert await app.place(TENANT, "lite") == "lite"
     await app.enqueue(root(0))  # another tenant, which stays
     handles: list[Handle[None, list[str]]] = []
-    children, began = Processes(file, postgres_url, errors), time.monotonic()
+    children, began = Processes(file, store, errors), time.monotonic()
     try:
         where, values, kills = await under_fire(app, children, handles, errors)
     finally:
         await children.end()
+    took = time.monotonic() - began
     for handle, value in zip(handles, values, strict=True):
         assert len(value) == len({*value}) == LEAVES, value
         state = await app.tenant(TENANT).get(handle.id)
@@ -127,14 +142,14 @@ async def test_a_tenant_moves_while_workers_and_movers_are_killed(
         assert state[0].status == "success"
     several = placed(app.backend)
     assert several is not None
-    there = {
-        name: (await store.counts(tenant=TENANT, ended=True)) for name, store in several.backends.items()
-    }
+    there = {name: (await each.counts(tenant=TENANT, ended=True)) for name, each in several.backends.items()}
     assert [name for name, counts in there.items() if counts] == [where]
-    assert sum(count.count for count in there[where]) == len(handles) * (1 + LEAVES)
-    for store in several.backends.values():
-        await consistent(store)
-    took = time.monotonic() - began
+    found = {type: sum(each.count for each in there[where] if each.type == type) for type in ("root", "leaf")}
+    assert found == {"root": len(handles), "leaf": len(handles) * LEAVES}
+    ticks = [each for each in there[where] if each.type == "tick"]
+    assert sum(each.count for each in ticks) > took / 4
+    for each in several.backends.values():
+        await consistent(each)
     sys.stdout.write(
         f"\n{kills} kills, {children.moves} moves with {children.along} running items, "
         f"{len(handles)} groups, {took:.0f} s\n"

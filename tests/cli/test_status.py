@@ -521,7 +521,7 @@ def test_estimates_are_marked_and_rounded(monkeypatch: pytest.MonkeyPatch) -> No
     )
     view = StatusView(Overview(now=NOW, counts=counts), WorkerFleet((), NOW), (), "queue")
     for speaks, sign in ((True, "≈"), (False, "~")):
-        monkeypatch.setattr("treadle.cli.status.speaks_unicode", lambda: speaks)  # noqa: B023
+        monkeypatch.setattr("treadle.cli.text.speaks_unicode", lambda: speaks)  # noqa: B023
         rows = [line.split() for line in view.lines(80)]
         assert next(row for row in rows if row[:1] == ["few"])[:2] == ["few", "1"]
         for name in ("q", "all"):

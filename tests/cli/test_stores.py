@@ -44,7 +44,9 @@ def run(*arguments: str) -> Called:
 
 def test_stores_are_listed_and_tenants_placed(links: dict[str, Link]) -> None:
     assert run("stores", "place", "acme", "us").out == "acme is in us\n"
-    assert run("stores", "place", "acme", "eu").code == 1
+    refused = run("stores", "place", "acme", "eu")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == "treadle: acme is in us already: treadle move --to eu --tenant acme\n"
     states = run("stores", "--json").objects
     assert [(state["name"], state["home"], state["answers"]) for state in states] == [
         ("eu", True, True),
@@ -55,6 +57,53 @@ def test_stores_are_listed_and_tenants_placed(links: dict[str, Link]) -> None:
     assert answer.code == 3
     assert "us does not answer: " in answer.out
     assert "connection refused" in answer.out
+
+
+@pytest.mark.parametrize("arguments", [("status",), ("stores",), ("stores", "place", "acme", "us")])
+def test_commands_make_none_of_several_stores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """`treadle migrate` does."""
+    urls = {name: f"sqlite:///{tmp_path}/{name}.db" for name in ("eu", "us")}
+
+    def renew() -> None:
+        monkeypatch.setattr(looked_at, "app", Treadle(urls, work=looked_at.TYPES))
+
+    renew()
+    refused = run(*arguments)
+    assert refused.code == 1
+    assert "treadle migrate" in refused.err
+    assert list(tmp_path.iterdir()) == []
+    renew()
+    assert call("migrate", "--app", APP).code == 0
+    renew()
+    assert run(*arguments).code == 0
+
+
+def test_a_move_is_resumed_or_given_up(links: dict[str, Link]) -> None:
+    answer = run("move", "--tenant", "acme", "--to", "us", "--resume", "--give-up")
+    assert answer.code == 2
+    assert "give one of them" in answer.err
+
+
+def test_an_empty_store_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then every command says what to do."""
+    stores = {"eu": MemoryBackend(), "us": MemoryBackend()}
+
+    def renew() -> None:
+        monkeypatch.setattr(looked_at, "app", Treadle(ManyStores(stores), work=looked_at.TYPES))
+
+    renew()
+    assert run("stores", "place", "acme", "us").code == 0
+    stores["us"] = MemoryBackend()
+    renew()
+    refused = run("status")
+    assert (refused.code, refused.out) == (1, "")
+    assert "If they are lost: treadle stores accept us" in refused.err
+    renew()
+    assert run("stores", "accept", "us").out == "us begins anew: what was in it is lost\n"
+    assert run("stores", "accept", "us").code == 2
+    assert run("status").code == 0
 
 
 def test_a_doctor_looks_at_each_store(links: dict[str, Link]) -> None:
@@ -117,6 +166,7 @@ def test_a_tenant_moves(monkeypatch: pytest.MonkeyPatch, quick_directory: Path, 
     stores = {name: SqliteBackend(quick_directory / f"{tmp_path.name}-{name}.db") for name in ("eu", "us")}
     app = Treadle(ManyStores(stores), work=looked_at.TYPES)
     monkeypatch.setattr(looked_at, "app", app)
+    assert call("migrate", "--app", APP).code == 0
     run("stores", "place", "acme", "eu")
     assert run("list", "--tenant", "acme").code == 0
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import pytest
 
 from treadle import Context, Result, Treadle, work
-from treadle.backend import Backend, Giving, TenantMoves
+from treadle.backend import (
+    Backend,
+    EndedRecords,
+    GivesAhead,
+    Giving,
+    MovesAhead,
+    ReadAhead,
+    TenantMoves,
+)
 from treadle.backends.many import ManyStores
 from treadle.backends.memory import MemoryBackend
+from treadle.backends.postgres import PostgresBackend
+from treadle.backends.redis import RedisBackend
 from treadle.backends.sqlite import SqliteBackend
 from treadle.errors import (
     BackendError,
@@ -23,13 +33,16 @@ from treadle.errors import (
     TenantElsewhere,
     UnsupportedError,
 )
-from treadle.item import Fire, Schedule
+from treadle.item import Filter, Fire, ItemUpdate, Schedule, Signal
 from treadle.operate.promote import promote
 from treadle.records import TenantMark
+from treadle.store.rules.tenant_moves import MARKS, PREFIX, decode_mark
+from treadle.testing import WrappedBackend
 from treadle.testing.contract.build import (
     apply,
     claim_answer,
     dependent,
+    die,
     group,
     item,
     start_one,
@@ -38,6 +51,8 @@ from treadle.testing.contract.build import (
     succeed,
 )
 from treadle.testing.contract.check import consistent
+
+T = TypeVar("T")
 
 
 class Died(Exception):
@@ -48,12 +63,16 @@ class Steps:
     """Counts the calls of movers to stores. One of them dies, before it is sent or before it is answered."""
 
     def __init__(self) -> None:
-        self.calls = 0
-        self.dies_at: int | None = None
+        self.live()
         self.answer_is_lost = False
+        self.meanwhile: Callable[[], Awaitable[Any]] | None = None
+        """What happens once when all is copied ahead, and nothing is frozen."""
 
     def live(self) -> None:
-        self.calls, self.dies_at = 0, None
+        self.calls = 0
+        self.dies_at: int | None = None
+        self.read_after: list[int] = []
+        """Behind which numbers ended items were read."""
 
     async def call(self, call: Callable[[], Awaitable[Any]]) -> Any:
         self.calls += 1
@@ -83,8 +102,8 @@ class Counted(Giving, TenantMoves):
         done: bool = await self._steps.call(lambda: self._inner.stage(tenant, mark, records))
         return done
 
-    async def staged(self, tenant: str) -> tuple[int, str]:
-        found: tuple[int, str] = await self._steps.call(lambda: self._inner.staged(tenant))
+    async def staged(self, tenant: str) -> tuple[int, int]:
+        found: tuple[int, int] = await self._steps.call(lambda: self._inner.staged(tenant))
         return found
 
     async def receive(self, tenant: str, mark: TenantMark, owned: TenantMark) -> bool:
@@ -95,7 +114,7 @@ class Counted(Giving, TenantMoves):
         @asynccontextmanager
         async def counted() -> AsyncGenerator[Giving]:
             async with self._inner.give(tenant, mark) as giving:
-                yield Counted(giving, self._steps)
+                yield counted_of(giving, self._steps)
 
         return counted()
 
@@ -107,7 +126,59 @@ class Counted(Giving, TenantMoves):
         await self._steps.call(lambda: self._inner.commit(mark))
 
 
+class CountedAhead(Counted, GivesAhead, MovesAhead):
+    """The same for a store that copies what has ended before the freeze."""
+
+    async def read_ahead(
+        self, tenant: str, mark: TenantMark, after: int, limit: int
+    ) -> Sequence[EndedRecords]:
+        self._steps.read_after.append(after)
+        found: Sequence[EndedRecords] = await self._steps.call(
+            lambda: self._inner.read_ahead(tenant, mark, after, min(limit, 2))
+        )
+        if not found and (meanwhile := self._steps.meanwhile) is not None:
+            self._steps.meanwhile = None
+            await meanwhile()
+        return found
+
+    async def stage_ahead(self, tenant: str, mark: TenantMark, ended: Sequence[EndedRecords]) -> bool:
+        done: bool = await self._steps.call(lambda: self._inner.stage_ahead(tenant, mark, ended))
+        return done
+
+    async def staged_ahead(self, tenant: str) -> int:
+        found: int = await self._steps.call(lambda: self._inner.staged_ahead(tenant))
+        return found
+
+    async def drop_ahead(self, tenant: str, mark: TenantMark, numbers: Sequence[int]) -> bool:
+        done: bool = await self._steps.call(lambda: self._inner.drop_ahead(tenant, mark, numbers))
+        return done
+
+    async def ahead(self) -> ReadAhead:
+        found: ReadAhead = await self._steps.call(self._inner.ahead)
+        return found
+
+
+def counted_of(inner: Any, steps: Steps) -> Counted:
+    return (CountedAhead if isinstance(inner, MovesAhead | GivesAhead) else Counted)(inner, steps)
+
+
 class Watched(SqliteBackend):
+    counted: Steps
+
+    @property
+    def tenant_moves(self) -> Any:
+        return counted_of(super().tenant_moves, self.counted)
+
+
+class WatchedMemory(MemoryBackend):
+    counted: Steps
+
+    @property
+    def tenant_moves(self) -> Any:
+        return counted_of(super().tenant_moves, self.counted)
+
+
+class WatchedSchema(PostgresBackend):
     counted: Steps
 
     @property
@@ -115,19 +186,65 @@ class Watched(SqliteBackend):
         return Counted(super().tenant_moves, self.counted)
 
 
-class Pair:
-    """Two files, and a process that uses both."""
+class WatchedNamespace(RedisBackend):
+    counted: Steps
 
-    def __init__(self, directory: Path) -> None:
+    @property
+    def tenant_moves(self) -> Any:
+        return Counted(super().tenant_moves, self.counted)
+
+
+AnyWatched: TypeAlias = Watched | WatchedMemory | WatchedSchema | WatchedNamespace
+NAMES = ("eu", "us")
+FILES = ("file", "file")
+KINDS = (
+    FILES,
+    ("memory", "memory"),
+    ("memory", "file"),
+    ("file", "memory"),
+    ("redis", "redis"),
+    ("file", "redis"),
+    ("redis", "postgres"),
+)
+
+
+class Pair:
+    """Two stores, and processes that use both.
+
+    kinds: of the two. urls: of their servers, by kind."""
+
+    def __init__(self, directory: Path, kinds: Sequence[str] = FILES, urls: Mapping[str, str] = {}) -> None:
         self.directory = directory
+        self._kinds = dict(zip(NAMES, kinds, strict=True))
+        self._urls = urls
+        self._memory = {name: WatchedMemory() for name, kind in self._kinds.items() if kind == "memory"}
         self.steps = Steps()
         self.processes: list[ManyStores] = []
+        self.has_changed = False
+
+    def another(self, name: str) -> Pair:
+        """A new pair of the same kind."""
+        (directory := self.directory / name).mkdir()
+        return Pair(directory, [*self._kinds.values()], self._urls)
+
+    def store(self, name: str) -> AnyWatched:
+        """One of them, as a new process has it."""
+        kind, alone = self._kinds[name], f"{self.directory.name}_{name}"
+        store: AnyWatched
+        match kind:
+            case "memory":
+                store = self._memory[name]
+            case "redis":
+                store = WatchedNamespace(f"{self._urls[kind]}&prefix={alone}")
+            case "postgres":
+                store = WatchedSchema(self._urls[kind], schema=f"s{alone[-40:].lower()}")
+            case _:
+                store = Watched(self.directory / f"{name}.db")
+        store.counted = self.steps
+        return store
 
     async def process(self) -> ManyStores:
-        stores: dict[str, Backend] = {}
-        for name in ("eu", "us"):
-            stores[name] = watched = Watched(self.directory / f"{name}.db")
-            watched.counted = self.steps
+        stores: dict[str, Backend] = {name: self.store(name) for name in NAMES}
         process = ManyStores(stores)
         await process.open()
         self.processes.append(process)
@@ -141,36 +258,81 @@ class Pair:
         ]
 
 
+@pytest.fixture(params=KINDS, ids="-".join)
+def kinds(request: pytest.FixtureRequest) -> Sequence[str]:
+    found: Sequence[str] = request.param
+    return found
+
+
 @pytest.fixture
-async def pair(quick_directory: Path, tmp_path: Path) -> AsyncIterator[Pair]:
-    directory = quick_directory / tmp_path.name
-    directory.mkdir()
+def urls(kinds: Sequence[str], request: pytest.FixtureRequest) -> dict[str, str]:
+    """Not asked for within the event loop of a test."""
+    fixtures = {"postgres": "postgres_url", "redis": "valkey_url"}
+    return {kind: request.getfixturevalue(fixtures[kind]) for kind in fixtures if kind in kinds}
+
+
+@pytest.fixture
+async def pair(kinds: Sequence[str], urls: dict[str, str], directory: Path) -> AsyncIterator[Pair]:
+    pair = Pair(directory, kinds, urls)
+    yield pair
+    for process in pair.processes:
+        await process.close()
+
+
+@pytest.fixture
+async def files(directory: Path) -> AsyncIterator[Pair]:
     pair = Pair(directory)
     yield pair
     for process in pair.processes:
         await process.close()
 
 
+@pytest.fixture
+def directory(quick_directory: Path, tmp_path: Path) -> Path:
+    directory = quick_directory / tmp_path.name
+    directory.mkdir()
+    return directory
+
+
 async def fill(stores: ManyStores) -> Any:
     """Let the tenant have what has ended, what waits, and an item that runs. Returns its lease."""
     await stores.place("acme", "eu")
     await submit(stores, item("theirs", tenant="other"))
-    ended = await start_one(stores, item("ended", tenant="acme"))
-    await apply(stores, succeed(ended))
+    for id in ("ended", "gone"):
+        await apply(stores, succeed(await start_one(stores, item(id, tenant="acme"))))
+    await submit(stores, item("cancelled", tenant="acme"))
+    await stores.cancel(["cancelled"], tenant="acme")
     running = await start_one(stores, item("running", tenant="acme"))
     await submit(stores, dependent("running", id="next", tenant="acme"), item("ready", tenant="acme"))
     assert await stores.claim_key("lock", "me", 500, tenant="acme")
     return running
 
 
-async def work_off(stores: ManyStores, running: Any) -> None:
+def changing(case: Pair, stores: ManyStores) -> None:
+    """Let what has ended change when all of it is copied ahead: as with `fill`, one is requeued and runs once
+    more, and one is deleted."""
+
+    async def change() -> None:
+        await stores.requeue(["cancelled"], tenant="acme", cancelled=True)
+        await stores.delete(["gone"], tenant="acme")
+        await submit(stores, item("more", tenant="acme", delay=500))
+        await stores.update(["more"], ItemUpdate(priority=3), tenant="acme")
+        case.has_changed = True
+
+    case.steps.meanwhile = change
+
+
+async def work_off(stores: ManyStores, running: Any, *, has_changed: bool = False) -> None:
     """What ran is settled by its lease, and the rest is run, each item once."""
     await apply(stores, succeed(running))
     ran: list[str] = []
     while leases := (await claim_answer(stores, 5, thorough=True)).leases:
         ran += [lease.id for lease in leases if lease.tenant == "acme"]
         await apply(stores, *map(succeed, leases))
-    assert sorted(ran) == ["next", "ready"]
+    assert sorted(ran) == [*(["cancelled"] if has_changed else []), "next", "ready"]
+    assert ((await stores.get(["gone"], tenant="acme")) == [None]) is has_changed
+    again = await state(stores, "cancelled", "acme")
+    assert again.status == ("success" if has_changed else "cancelled")
     for id in ("ended", "running", "next", "ready"):
         assert (await state(stores, id, "acme")).status == "success"
         assert (await group(stores, id, "acme")).open == 0
@@ -183,6 +345,7 @@ async def steps_of_a_move(pair: Pair) -> int:
     stores = await pair.process()
     await fill(stores)
     pair.steps.live()
+    changing(pair, stores)
     await stores.move_tenant("acme", "us")
     return pair.steps.calls
 
@@ -193,7 +356,7 @@ async def test_a_worker_settles_in_the_new_store_what_it_runs(pair: Pair) -> Non
     running = await fill(stores)
     assert await other.place("acme") == "eu"
     moved = await other.move_tenant("acme", "us")
-    assert (moved.source, moved.to, moved.items, moved.running) == ("eu", "us", 4, 1)
+    assert (moved.source, moved.to, moved.items, moved.running) == ("eu", "us", 6, 1)
     assert await pair.owners("ready") == ["us"]
     await submit(stores, item("more", tenant="acme", priority=-1))
     assert await pair.owners("more") == ["us"]
@@ -204,11 +367,12 @@ async def test_a_worker_settles_in_the_new_store_what_it_runs(pair: Pair) -> Non
     late = await pair.process()
     assert await late.place("acme") == "us"
     back = await late.move_tenant("acme", "eu", source="us")
-    assert back.items == 5
+    assert back.items == 7
     assert (await state(stores, "ready", "acme")).status == "success"
     assert (await stores.audits()).entries == ()
 
 
+@pytest.mark.parametrize("kinds", KINDS[:-1], ids="-".join, indirect=True)
 @pytest.mark.parametrize("answer_is_lost", [False, True])
 @pytest.mark.parametrize("ends", ["resume", "give up", "by itself"])
 async def test_a_mover_that_dies_at_any_step_loses_nothing(
@@ -218,11 +382,11 @@ async def test_a_mover_that_dies_at_any_step_loses_nothing(
     count = await steps_of_a_move(pair)
     assert count > 8
     for dies_at in range(1, count + 1):
-        case = Pair(pair.directory / f"{dies_at}")
-        case.directory.mkdir()
+        case = pair.another(f"{dies_at}")
         stores, mover = await case.process(), await case.process()
         running = await fill(stores)
         case.steps.live()
+        changing(case, stores)
         case.steps.dies_at, case.steps.answer_is_lost = dies_at, answer_is_lost
         with pytest.raises(Died):
             await mover.move_tenant("acme", "us")
@@ -237,7 +401,7 @@ async def test_a_mover_that_dies_at_any_step_loses_nothing(
                     assert await case.owners("ready") == ["eu"]
             except BackendError as error:
                 assert "--resume" in str(error)  # noqa: PT017  only once it is decided
-        await work_off(stores, running)
+        await work_off(stores, running, has_changed=case.has_changed)
         assert len(await case.owners("ready")) == 1
         for store in stores.backends.values():
             await consistent(store)
@@ -248,6 +412,63 @@ async def test_a_mover_that_dies_at_any_step_loses_nothing(
             assert await case.owners("ready") == [to]
         for process in case.processes:
             await process.close()
+
+
+async def test_what_changes_while_it_is_copied_ahead_arrives_as_it_is(files: Pair) -> None:
+    """Nothing is there twice, and nothing that was deleted comes back."""
+    stores = await files.process()
+    running = await fill(stores)
+    changing(files, stores)
+    moved = await stores.move_tenant("acme", "us")
+    assert (moved.items, moved.running) == (6, 1)
+    assert await files.owners("cancelled") == ["us"]
+    assert await files.owners("gone") == []
+    await work_off(stores, running, has_changed=True)
+    for store in stores.backends.values():
+        await consistent(store)
+
+
+async def test_a_copy_goes_on_where_it_was_left(files: Pair) -> None:
+    """What the new store has is not read again."""
+    stores = await files.process()
+    await fill(stores)
+    files.steps.live()
+    files.steps.dies_at = 6  # begun, prepared, asked; the first portion is read and staged
+    with pytest.raises(Died):
+        await stores.move_tenant("acme", "us")
+    new = stores.backends["us"]
+    assert isinstance(new, SqliteBackend)
+    staged = await new.tenant_moves.staged_ahead("acme")
+    files.steps.live()
+    await stores.move_tenant("acme", "us", resume=True)
+    assert staged > 0
+    assert files.steps.read_after[0] == staged
+
+
+async def test_what_was_read_ahead_and_never_came_ends_the_move(files: Pair) -> None:
+    """Another mover has read it, and could not send it any more. A new move has all."""
+    stores = await files.process()
+    running = await fill(stores)
+    old, new = stores.backends["eu"], stores.backends["us"]
+    assert isinstance(old, SqliteBackend)
+    assert isinstance(new, SqliteBackend)
+
+    async def read_only() -> None:
+        late = await start_one(stores, item("late", tenant="acme", priority=5))
+        await apply(stores, succeed(late))
+        mark = decode_mark(await old.key_owner(PREFIX + "acme", tenant=MARKS))
+        assert mark is not None
+        last = await new.tenant_moves.staged_ahead("acme")
+        (read,) = await old.tenant_moves.read_ahead("acme", mark, last, 100)
+        assert b"late" in read.records[0]
+
+    files.steps.meanwhile = read_only
+    with pytest.raises(BackendError, match="begin it anew"):
+        await stores.move_tenant("acme", "us")
+    assert await files.owners("ready") == ["eu"]
+    assert (await stores.move_tenant("acme", "us")).items == 7
+    assert await files.owners("late") == ["us"]
+    await work_off(stores, running)
 
 
 async def test_a_move_that_has_begun_is_not_begun_again(pair: Pair) -> None:
@@ -289,6 +510,17 @@ async def test_a_copy_that_takes_too_long_lets_others_go_on(pair: Pair) -> None:
     await work_off(stores, running)
 
 
+async def test_more_than_the_new_store_can_take_in_time_is_refused(files: Pair) -> None:
+    """Before the decision: others would wait for too long when it makes items of the records."""
+    stores = await files.process()
+    running = await fill(stores)
+    with pytest.raises(BackendError, match="larger --freeze"):
+        await stores.move_tenant("acme", "us", freeze=1 / 5000)
+    assert await files.owners("ready") == ["eu"]
+    assert (await stores.move_tenant("acme", "us", resume=True)).items == 6
+    await work_off(stores, running)
+
+
 async def test_what_cannot_move_is_refused(pair: Pair) -> None:
     stores = await pair.process()
     with pytest.raises(PlacementError, match="no store yet"):
@@ -298,11 +530,11 @@ async def test_what_cannot_move_is_refused(pair: Pair) -> None:
         await stores.move_tenant("acme", "asia")
     with pytest.raises(PlacementError, match="'eu'"):
         await stores.move_tenant("acme", "us", source="asia")
-    memory = ManyStores({"one": MemoryBackend(), "two": MemoryBackend()})
-    await memory.open()
-    await memory.place("acme", "one")
-    with pytest.raises(UnsupportedError, match="SQLite and PostgreSQL"):
-        await memory.move_tenant("acme", "two")
+    others = ManyStores({name: WrappedBackend(MemoryBackend()) for name in ("one", "two")})
+    await others.open()
+    await others.place("acme", "one")
+    with pytest.raises(UnsupportedError, match="in use"):
+        await others.move_tenant("acme", "two")
 
 
 async def test_an_app_goes_on_while_a_tenant_moves(pair: Pair) -> None:
@@ -322,7 +554,7 @@ async def test_an_app_goes_on_while_a_tenant_moves(pair: Pair) -> None:
         await may_end.wait()
         return ctx.queue(child(f"{name}-child"))
 
-    stores = {name: SqliteBackend(pair.directory / f"{name}.db") for name in ("eu", "us")}
+    stores = {name: pair.store(name) for name in NAMES}
     app = Treadle(ManyStores(stores), work=[parent, child], poll_interval=0.05, lease=2)
     async with app:
         assert await app.place("acme", "eu") == "eu"
@@ -338,6 +570,72 @@ async def test_an_app_goes_on_while_a_tenant_moves(pair: Pair) -> None:
         assert (await stores["us"].get([handle.id], tenant="acme"))[0] is not None
         audit = (await app.audits()).entries
         assert [(entry.verb, entry.about, entry.actor) for entry in audit] == [("move", "eu to us", "ann")]
+
+
+VERBS: list[Callable[[ManyStores, str | None], Awaitable[Any]]] = [
+    lambda stores, tenant: stores.cancel(["ready"], tenant=tenant),
+    lambda stores, tenant: stores.complete("ready", b"1", tenant=tenant),
+    lambda stores, tenant: stores.hold(["ready"], tenant=tenant),
+    lambda stores, tenant: stores.update(["ready"], ItemUpdate(priority=7), tenant=tenant),
+    lambda stores, tenant: stores.delete(["ended"], tenant=tenant),
+    lambda stores, tenant: stores.requeue(["dead"], tenant=tenant),
+    lambda stores, tenant: stores.requeue(Filter(tenant="acme", status=("dead",)), tenant=tenant),
+]
+
+
+class Waiting(WrappedBackend):
+    """A store in which a call waits until a tenant has moved."""
+
+    def __init__(self, inner: Backend, move: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(inner)
+        self._move: Callable[[], Awaitable[Any]] | None = move
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        if verb in ("cancel", "complete", "hold", "update", "delete", "requeue", "signal") and self._move:
+            move, self._move = self._move, None
+            await move()
+        return await call()
+
+
+async def waiting(pair: Pair) -> ManyStores:
+    """A process whose next change comes to the store when the tenant has left it."""
+    mover = await pair.process()
+    stores: dict[str, Backend] = {
+        "eu": Waiting(pair.store("eu"), lambda: mover.move_tenant("acme", "us")),
+        "us": pair.store("us"),
+    }
+    process = ManyStores(stores)
+    await process.open()
+    pair.processes.append(process)
+    return process
+
+
+@pytest.mark.parametrize("tenant", ["acme", None])
+@pytest.mark.parametrize("verb", range(len(VERBS)))
+async def test_a_change_that_waits_for_a_move_is_made_in_the_new_store(
+    files: Pair, verb: int, tenant: str | None
+) -> None:
+    stores = await files.process()
+    await fill(stores)
+    await apply(stores, die(await start_one(stores, item("dead", tenant="acme", priority=9))))
+    process = await waiting(files)
+    changed = await VERBS[verb](process, tenant)
+    assert await files.owners("running") == ["us"]
+    assert len(changed.items) == 1
+
+
+@pytest.mark.parametrize("tenant", ["acme", None])
+async def test_a_signal_that_waits_for_a_move_is_sent_in_the_new_store(
+    files: Pair, tenant: str | None
+) -> None:
+    """Also the one that says that children have ended: without it, their parent would wait for ever."""
+    stores = await files.process()
+    await fill(stores)
+    process = await waiting(files)
+    signals = [Signal(id="ready", name="go"), Signal(id="never", name="go")]
+    answers = await process.signal(signals, tenant=tenant)
+    assert await files.owners("running") == ["us"]
+    assert [answer.verb for answer in answers] == ["stored", "not_found"]
 
 
 async def test_schedules_follow_their_tenant(pair: Pair) -> None:
@@ -359,6 +657,7 @@ async def test_schedules_follow_their_tenant(pair: Pair) -> None:
     assert await stores.backends["eu"].schedules() == []
 
 
+@pytest.mark.parametrize("kinds", [FILES, ("redis", "redis")], ids="-".join, indirect=True)
 async def test_a_store_that_is_promoted_keeps_its_marks(processes: None, pair: Pair) -> None:
     """The new one refuses what is stored of a tenant that had left the old one."""
     stores = await pair.process()
@@ -367,10 +666,30 @@ async def test_a_store_that_is_promoted_keeps_its_marks(processes: None, pair: P
     await stores.remove_worker("w")
     old = stores.backends["eu"]
     await old.close()
-    new = SqliteBackend(pair.directory / "new.db")
+    new = pair.another("new").store("eu")
     await promote(old, new, None, lambda what, done: None)
     await new.open()
     with pytest.raises(TenantElsewhere):
         await submit(new, item("more", tenant="acme"))
     await submit(new, item("more", tenant="other"))
     await new.close()
+
+
+async def test_a_tenant_that_has_left_a_store_whose_data_are_lost_is_found(files: Pair) -> None:
+    """The lost store has said where it went. The new one says so too, and refuses what would be stored."""
+    stores = await files.process()
+    await stores.place("acme", "us")
+    await submit(stores, item("theirs", tenant="acme"))
+    await stores.move_tenant("acme", "eu")
+    await stores.close()
+    for left in files.directory.glob("us.db*"):
+        left.unlink()
+    late = ManyStores({name: SqliteBackend(files.directory / f"{name}.db") for name in ("eu", "us")})
+    files.processes = [late]
+    await late.accept_store("us")
+    assert await late.place("acme") == "eu"
+    assert await files.owners("theirs") == ["eu"]
+    with pytest.raises(TenantElsewhere):
+        await submit(late.backends["us"], item("more", tenant="acme"))
+    await late.move_tenant("acme", "us")
+    assert await files.owners("theirs") == ["us"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
+
+import pytest
 
 from treadle.item import WorkerState
 from treadle.store.fleet import Fleet, last_beat
@@ -81,3 +85,37 @@ def test_what_is_left_behind_by_workers_that_stop() -> None:
     mail, bulk = worker("a", queues=("mail",)), worker("b", queues=("bulk",))
     assert Fleet([mail, bulk], NOW).left_behind(["b"]) == "no other worker serves queue bulk"
     assert Fleet([a, a], NOW).left_behind(["none"]) == ""
+
+
+FIRST_READERS = """
+import threading
+import msgspec._utils as fields
+from treadle.worker_info import UndecodableType, WorkerInfo, decode_worker_info, encode_worker_info
+
+data = encode_worker_info(WorkerInfo(undecodable={"add": UndecodableType(1, "", 0.0)}))
+read, between, may_go_on = [], threading.Event(), threading.Event()
+of_a_field = fields._forward_ref
+
+def slowly(value):
+    read.append(value)
+    if len(read) > len(WorkerInfo.__annotations__):
+        between.set()
+        may_go_on.wait(0.1)
+    return of_a_field(value)
+
+fields._forward_ref = slowly
+first = threading.Thread(target=decode_worker_info, args=[data])
+first.start()
+while first.is_alive() and not between.wait(0.01):
+    pass
+assert decode_worker_info(data)
+may_go_on.set()
+first.join()
+"""
+
+
+@pytest.mark.usefixtures("processes")
+def test_threads_may_read_what_workers_say_for_the_first_time_at_once() -> None:
+    """msgspec reads the fields of a class when it is first used. A second thread that comes in between finds
+    half of them, and the process crashes: each of several stores reads in a thread of its own."""
+    subprocess.run([sys.executable, "-c", FIRST_READERS], check=True, timeout=50)
