@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.backends.postgres_store import connected, opened
+from tests.backends.test_tenant_moves import TENANT, frozen_for_a_move, leave
 from treadle.backends.postgres import PostgresBackend
 from treadle.item import Demand, Ended, Heartbeat, Settlement
 from treadle.testing.contract.build import item, submit
@@ -111,3 +113,25 @@ async def test_a_group_that_is_requeued_while_it_is_read_has_not_ended(
     monkeypatch.setattr(backend._calls, "rows", find_then_requeue)
     assert (await backend.ended(refs, refs)).groups == {}
     assert await backend.ended(refs, refs) == Ended({}, {})
+
+
+@pytest.mark.parametrize(
+    "has",
+    ["select from treadle.open_item for update", "lock table treadle.worker in row exclusive mode"],
+)
+async def test_a_freeze_gives_way_to_a_transaction_that_wants_more(
+    backend: PostgresBackend, warm_url: str, has: str
+) -> None:
+    """It has what the freeze waits for, and wants what the freeze has: PostgreSQL would end one of the
+    two after a second."""
+    await submit(backend, item("x", tenant=TENANT))
+    mark = await frozen_for_a_move(backend)
+    async with connected(warm_url) as watching, connected(warm_url) as connection:
+        async with connection.transaction():
+            await connection.execute(has)
+            leaving = asyncio.create_task(leave(backend, mark))
+            waits = "select exists (select 1 from pg_catalog.pg_locks where not granted)"
+            while not await watching.fetchval(waits):  # noqa: ASYNC110  the server has no event for it
+                await asyncio.sleep(0.01)
+            await connection.execute("update treadle.open_item set no = no")
+        await leaving

@@ -1,11 +1,14 @@
-"""The processes of a run in which a tenant moves: `python -m tests.chaos.moving_app work|move FILE URL`."""
+"""The processes of a run in which a tenant moves.
+
+`python -m tests.chaos.moving_app work|move FILE POSTGRES REDIS`
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import sys
-from typing import Any
+from typing import Any, Final
 
 from treadle import Context, Result, Retry, Treadle, work
 from treadle.doers import concurrency
@@ -14,6 +17,7 @@ from treadle.errors import BackendError
 ENDLESS = Retry(attempts=None, base=0.05, max=0.5)
 LEAVES = 3
 TENANT = "acme"
+STORES: Final = "lite", "postgres", "redis"
 
 
 def counted(old: list[str] | None, id: str) -> list[str]:
@@ -38,8 +42,8 @@ async def tick() -> None:
     """What the tenant's schedule submits."""
 
 
-def app_of(file: str, url: str) -> Treadle:
-    stores: dict[str, Any] = {"lite": f"sqlite:///{file}", "server": url}
+def app_of(file: str, *servers: str) -> Treadle:
+    stores: dict[str, Any] = dict(zip(STORES, (f"sqlite:///{file}", *servers), strict=True))
     return Treadle(stores, by="tenant", work=[leaf, root, tick], lease=3, poll_interval=0.1, statistics=False)
 
 
@@ -52,29 +56,25 @@ async def run_worker(app: Treadle) -> None:
 
 
 async def move(app: Treadle) -> None:
-    """Move the tenant to and fro until this process dies. A move that another one has begun is gone on with,
-    or given up."""
-    where = await app.place(TENANT)
+    """Move the tenant from store to store until this process dies. A move that another one has begun is gone
+    on with, or given up."""
     while True:
-        to = "server" if where == "lite" else "lite"
+        to = random.choice(STORES)
         try:
             if random.random() < 0.15:
                 await app.give_up_move(TENANT)
             moved = await app.move_tenant(TENANT, to, resume=True)
-            where = moved.to
-            sys.stdout.write(f"moved {moved.running} {moved.finished}\n")
-            sys.stdout.flush()
+            if moved.source != to:
+                sys.stdout.write(f"moved {moved.source} {to} {moved.running}\n")
+                sys.stdout.flush()
         except BackendError as error:
             sys.stderr.write(f"{error}\n")
-            where = await app.place(TENANT)
-            if "has begun" in str(error):
-                where = "server" if where == "lite" else "lite"
         await asyncio.sleep(random.uniform(0, 0.3))
 
 
 def main() -> None:
-    what, file, url = sys.argv[1:]
-    asyncio.run((run_worker if what == "work" else move)(app_of(file, url)))
+    what, *stores = sys.argv[1:]
+    asyncio.run((run_worker if what == "work" else move)(app_of(*stores)))
 
 
 if __name__ == "__main__":

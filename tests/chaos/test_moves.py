@@ -1,4 +1,4 @@
-"""A tenant moves to and fro between SQLite and a server while workers, movers and it are killed."""
+"""A tenant moves between SQLite, PostgreSQL and Redis while workers, movers and servers are killed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
-from tests.chaos.moving_app import LEAVES, TENANT, app_of, root
+from tests.chaos.moving_app import LEAVES, STORES, TENANT, app_of, root
 from tests.chaos.stores import PostgresStore, RedisStore
 from tests.support.records import record
 from treadle import Treadle
@@ -24,19 +27,24 @@ from treadle.testing.contract.check import consistent
 KILLS = int(os.environ.get("TREADLE_KILLS", "12"))
 
 
-class Processes:
-    """Two workers, a mover, and the server of one store. What is killed is started again."""
+Servers: TypeAlias = Mapping[str, PostgresStore | RedisStore]
 
-    def __init__(self, file: Path, store: PostgresStore | RedisStore, errors: Path) -> None:
-        self._arguments = str(file), store.url
-        self._store = store
+
+class Processes:
+    """Two workers, a mover, and the servers of two stores. What is killed is started again."""
+
+    def __init__(self, file: Path, servers: Servers, errors: Path) -> None:
+        self.names = "work1", "work2", "move", *servers
+        self._arguments = str(file), *(server.url for server in servers.values())
+        self._servers = servers
         self._errors = errors
         self.running: dict[str, asyncio.subprocess.Process] = {}
-        self.moves = self.along = 0
+        self.moves: Counter[tuple[str, str]] = Counter()
+        self.along = 0
         self._readers: list[asyncio.Task[None]] = []
 
     async def start(self, name: str) -> None:
-        if name == "server":
+        if name in self._servers:
             return
         with self._errors.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
@@ -57,12 +65,13 @@ class Processes:
         assert process.stdout is not None
         async for line in process.stdout:
             if line.startswith(b"moved"):
-                self.moves += 1
-                self.along += int(line.split()[1])
+                _, source, to, running = line.decode().split()
+                self.moves[source, to] += 1
+                self.along += int(running)
 
     async def kill(self, name: str) -> None:
-        if name == "server":
-            await self._store.restart(crash=True)
+        if name in self._servers:
+            await self._servers[name].restart(crash=True)
             return
         process = self.running.pop(name)
         if process.returncode is None:
@@ -83,7 +92,7 @@ async def under_fire(
         await children.start(name)
     chance, kills = random.Random(1), 0
     began = time.monotonic()
-    while kills < KILLS or children.moves < KILLS / 2:
+    while kills < KILLS or children.moves.total() < KILLS / 2:
         assert time.monotonic() - began < 60 + 8 * KILLS, (children.moves, errors)
         pause = asyncio.get_running_loop().time() + chance.uniform(1, 3)
         while asyncio.get_running_loop().time() < pause:
@@ -91,18 +100,19 @@ async def under_fire(
             while True:
                 try:
                     # The key, because an answer may be lost with the server.
-                    handles.append(await app.tenant(TENANT).enqueue(work, key=f"root-{len(handles)}"))
+                    key = f"root-{len(handles)}"
+                    handles.append(await app.tenant(TENANT).enqueue(work, key=key, key_scope="any"))
                     break
                 except StoreUnavailable:
                     continue
             await asyncio.sleep(0.05)
-        name = chance.choice(("work1", "work2", "move", "server"))
+        name = chance.choice(children.names)
         await children.kill(name)
         kills += 1
         await children.start(name)
     await children.kill("move")
     where = await app.place(TENANT)
-    for to in ("server", "lite"):
+    for to in STORES:
         try:
             where = (await app.move_tenant(TENANT, to, resume=True)).to
         except BackendError:
@@ -111,25 +121,24 @@ async def under_fire(
     return where, values, kills
 
 
-@pytest.fixture(params=["postgres_store", "redis_store"])
-def store(request: pytest.FixtureRequest) -> PostgresStore | RedisStore:
-    found: PostgresStore | RedisStore = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.mark.timeout(300 + 10 * KILLS)
-async def test_a_tenant_moves_while_processes_and_a_server_are_killed(
-    long_load: None, processes: None, store: PostgresStore | RedisStore, tmp_path: Path
+async def test_a_tenant_moves_while_processes_and_servers_are_killed(
+    long_load: None,
+    processes: None,
+    postgres_store: PostgresStore,
+    redis_store: RedisStore,
+    tmp_path: Path,
 ) -> None:
-    """Each group ends once, with the value of all its members, nothing is lost, and its schedule goes on."""
+    """Each group ends once, with the value of all its members. Keys hold, and schedules go on."""
     file = tmp_path / "lite.db"
     errors = tmp_path / "errors"
-    app = app_of(str(file), store.url)
+    app = app_of(str(file), postgres_store.url, redis_store.url)
     await app.connect()
     assert await app.place(TENANT, "lite") == "lite"
     await app.enqueue(root(0))  # another tenant, which stays
     handles: list[Handle[None, list[str]]] = []
-    children, began = Processes(file, store, errors), time.monotonic()
+    servers: Servers = {"postgres": postgres_store, "redis": redis_store}
+    children, began = Processes(file, servers, errors), time.monotonic()
     try:
         where, values, kills = await under_fire(app, children, handles, errors)
     finally:
@@ -140,6 +149,9 @@ async def test_a_tenant_moves_while_processes_and_a_server_are_killed(
         state = await app.tenant(TENANT).get(handle.id)
         assert state[0] is not None
         assert state[0].status == "success"
+    for n, handle in enumerate(handles):
+        again = await app.tenant(TENANT).enqueue(root(n), key=f"root-{n}", key_scope="any")
+        assert again.id == handle.id
     several = placed(app.backend)
     assert several is not None
     there = {name: (await each.counts(tenant=TENANT, ended=True)) for name, each in several.backends.items()}
@@ -150,10 +162,12 @@ async def test_a_tenant_moves_while_processes_and_a_server_are_killed(
     assert sum(each.count for each in ticks) > took / 4
     for each in several.backends.values():
         await consistent(each)
+    ways = ", ".join(f"{source} to {to} {count}" for (source, to), count in sorted(children.moves.items()))
+    moves = children.moves.total()
     sys.stdout.write(
-        f"\n{kills} kills, {children.moves} moves with {children.along} running items, "
+        f"\n{kills} kills, {moves} moves ({ways}) with {children.along} running items, "
         f"{len(handles)} groups, {took:.0f} s\n"
     )
     if "TREADLE_KILLS" in os.environ:
-        record("moves of a tenant", f"make chaos KILLS={KILLS}", kills=kills, moves=children.moves, lost=0)
+        record("moves of a tenant", f"make chaos KILLS={KILLS}", kills=kills, moves=moves, lost=0)
     await app.close()

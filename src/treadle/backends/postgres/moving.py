@@ -10,6 +10,7 @@ Each of these has a connection of its own, and one transaction.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -68,6 +69,8 @@ _table_oid: Final = statement("schema", "table_oid")
 PORTION: Final = 1000
 LOCK_SECONDS: Final = 60
 """Seconds to wait for transactions of others that have written, and are open."""
+GIVES_WAY: Final = 0.2
+"""Seconds for which a freeze waits at first. Who comes then waits behind it."""
 _TOKEN_BITS: Final = 24
 """A token is a number of the sequence, and this many random bits."""
 _PARKED: Final = "_parked"
@@ -139,15 +142,33 @@ class MovingSchema:
     async def freeze(self, connection: Connection, patience: int = LOCK_SECONDS) -> None:
         """Take the locks. No statement before this in the transaction may take a snapshot: what commits until
         the locks are there would be missing in it."""
-        await connection.execute(text("moving", "lock_wait", seconds=str(patience)))
         try:
-            await connection.execute(self.sql("freeze"))
+            await self.lock(connection, self.sql("freeze"), patience)
         except asyncpg.UndefinedTableError as error:
             # Another move that had the locks has taken the schema out of sight.
             mark = await self.mark()
             if mark is None:
                 raise
             raise refusal(mark) from error
+
+    async def lock(self, connection: Connection, statement: str, patience: float) -> None:
+        """Take locks of tables. A transaction that this waits for may wait for one that this has: so it soon
+        lets all of them go, and tries again, each time for longer."""
+        now = asyncio.get_running_loop().time
+        until, wait = now() + patience, GIVES_WAY
+        while True:
+            wait = min(wait, max(GIVES_WAY, until - now()))
+            try:
+                async with connection.transaction():  # a savepoint
+                    await connection.execute(text("moving", "lock_wait", seconds=f"{wait:.3f}"))
+                    await connection.execute(statement)
+            except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+                if now() >= until:
+                    raise
+                await asyncio.sleep(GIVES_WAY / 2)
+                wait *= 2
+            else:
+                return
 
     async def park(self, connection: Connection, state: int, move: str, to: str, content: str = "") -> None:
         """Take the schema out of sight, and say why, in the open transaction."""

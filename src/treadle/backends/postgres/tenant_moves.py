@@ -69,8 +69,7 @@ class PostgresTenantMoves:
                 raise refusal(mark)
             await self._store.schema.check(connection)
             transaction = await self._store.begin(connection)
-            await connection.execute(text("moving", "lock_wait", seconds=str(LOCK_SECONDS)))
-            await connection.execute(self._sql("lock"))
+            await self._store.lock(connection, self._sql("lock"), LOCK_SECONDS)
             yield connection
             await transaction.commit()
 

@@ -8,7 +8,7 @@ select owner from treadle.claimed_key where key = :key and tenant = :tenant for 
 
 -- One mover at a time. A trigger is made under the same lock.
 -- :name lock
-lock table treadle.item, treadle.claimed_key in share row exclusive mode
+lock table treadle.item, treadle.claimed_key in exclusive mode
 
 -- :name any_mark
 select exists (select 1 from treadle.claimed_key k where k.tenant = :marks and starts_with(k.key, :prefix::text))
