@@ -50,14 +50,15 @@ def app_of(file: str, *servers: str) -> Treadle:
 async def run_worker(app: Treadle) -> None:
     app.tenant(TENANT).schedule("tick", every=1, run=tick)
     async with app:
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
+        say("ready")
         await asyncio.Event().wait()
 
 
 async def move(app: Treadle) -> None:
     """Move the tenant from store to store until this process dies. A move that another one has begun is gone
     on with, or given up."""
+    await app.connect()
+    say("ready")
     while True:
         to = random.choice(STORES)
         try:
@@ -65,11 +66,15 @@ async def move(app: Treadle) -> None:
                 await app.give_up_move(TENANT)
             moved = await app.move_tenant(TENANT, to, resume=True)
             if moved.source != to:
-                sys.stdout.write(f"moved {moved.source} {to} {moved.running}\n")
-                sys.stdout.flush()
+                say(moved.source, to, moved.running)
         except BackendError as error:
             sys.stderr.write(f"{error}\n")
         await asyncio.sleep(random.uniform(0, 0.3))
+
+
+def say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:

@@ -59,15 +59,15 @@ class Processes:
                 stderr=errors,
             )
         self.running[name] = process
-        self._readers.append(asyncio.ensure_future(self._read(process)))
-
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
-        async for line in process.stdout:
-            if line.startswith(b"moved"):
-                _, source, to, running = line.decode().split()
-                self.moves[source, to] += 1
-                self.along += int(running)
+        assert await process.stdout.readline() == b"ready\n", self._errors
+        self._readers.append(asyncio.ensure_future(self._read(process.stdout)))
+
+    async def _read(self, lines: asyncio.StreamReader) -> None:
+        async for line in lines:
+            source, to, running = line.decode().split()
+            self.moves[source, to] += 1
+            self.along += int(running)
 
     async def kill(self, name: str) -> None:
         if name in self._servers:
