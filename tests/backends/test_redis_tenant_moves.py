@@ -11,6 +11,7 @@ import pytest
 from tests.backends.redis_store import RedisSubject
 from tests.backends.test_redis_stages import items, staged
 from tests.backends.test_tenant_moves import (
+    OWNED,
     TENANT,
     come,
     contents,
@@ -281,3 +282,34 @@ async def test_a_store_into_which_a_tenant_comes_is_not_exported(
     async with other.backend.export() as export:
         with pytest.raises(BackendError, match="on its way"):
             await export.read()
+
+
+async def test_a_freeze_waits_for_one_that_began_in_this_moment(
+    subject: RedisSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when several processes end a move, or other tenants move."""
+    await fill(subject)
+    other = await subject.another()
+    began, may_end = asyncio.Event(), asyncio.Event()
+    until_here = tenant_moves.RedisTenantMoves.until_here
+    tasks: list[asyncio.Task[None]] = []
+
+    async def hold() -> None:
+        assert await other.tenant_moves.put_mark("default", None, OWNED)
+        async with other.tenant_moves.give("default", OWNED):
+            began.set()
+            await may_end.wait()
+
+    async def first_another(moves: tenant_moves.RedisTenantMoves, waited: bool) -> bool:
+        found = await until_here(moves, waited)
+        if moves is subject.backend.tenant_moves and not tasks:
+            tasks.append(asyncio.create_task(hold()))
+            await began.wait()
+            asyncio.get_running_loop().call_later(SOON, may_end.set)
+        return found
+
+    mark = await frozen_for_a_move(subject.backend)
+    monkeypatch.setattr(tenant_moves.RedisTenantMoves, "until_here", first_another)
+    assert await leave(subject.backend, mark)
+    assert tasks
+    await asyncio.gather(*tasks)

@@ -194,8 +194,8 @@ class RedisTenantMoves:
         end = time.monotonic() + LOCK_SECONDS
         while True:
             await self.until_here(False)
-            await check_unmarked(link)
             try:
+                await check_unmarked(link)
                 await self._store.park(link, b"frozen", id, SECONDS, tenant)
             except StoreUnavailable:
                 if time.monotonic() > end:
