@@ -1071,7 +1071,8 @@ class TenantMoves(Protocol):
 
     A mark is kept as a claimed key: see `treadle.store.rules.tenant_moves`, which says what each step makes
     of it. In a store whose mark for a tenant is `away` or `importing`, what would store an item or a claimed
-    key of that tenant raises `TenantElsewhere`, and nothing is stored, also in transactions of users."""
+    key of that tenant raises `TenantElsewhere`, and nothing of that step is stored, also in transactions of
+    users."""
 
     async def put_mark(
         self, tenant: str, expected: TenantMark | None, mark: TenantMark, *, empty: bool = False

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import pytest
 
-from treadle import Context, Result, Treadle, work
+from treadle import Client, Context, Result, Treadle, work
 from treadle.backend import (
     Backend,
     EndedRecords,
@@ -33,7 +33,7 @@ from treadle.errors import (
     TenantElsewhere,
     UnsupportedError,
 )
-from treadle.item import Filter, Fire, ItemUpdate, Schedule, Signal
+from treadle.item import Filter, Fire, ItemUpdate, Schedule, Signal, Submission
 from treadle.operate.promote import promote
 from treadle.records import TenantMark
 from treadle.store.rules.tenant_moves import MARKS, PREFIX, decode_mark
@@ -622,6 +622,40 @@ async def test_a_change_that_waits_for_a_move_is_made_in_the_new_store(
     changed = await VERBS[verb](process, tenant)
     assert await files.owners("running") == ["us"]
     assert len(changed.items) == 1
+
+
+class InParts(Waiting):
+    """A store that stores one submission after the other, as Redis does with those of different kinds. The
+    tenant moves before the second one."""
+
+    async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Any]:
+        answers: list[Any] = []
+        for number, each in enumerate(submissions):
+            if number and self._move:
+                move, self._move = self._move, None
+                await move()
+            answers += await self.inner.submit([each], tx=tx)
+        return answers
+
+
+async def test_what_was_stored_before_the_tenant_moved_is_no_duplicate(files: Pair) -> None:
+    """It goes along, and is sent again with the rest of its call."""
+    mover = await files.process()
+    await fill(mover)
+    eu = InParts(files.store("eu"), lambda: mover.move_tenant("acme", "us"))
+    process = ManyStores({"eu": eu, "us": files.store("us")})
+    files.processes.append(process)
+
+    @work(name="some")
+    async def some(number: int) -> None: ...
+
+    async with Client(process) as client:
+        acme = client.tenant("acme")
+        handles = await asyncio.gather(*(acme.enqueue(some(number)) for number in range(20)))
+        assert await files.owners("ready") == ["us"]
+        assert not any(handle.existing for handle in handles)
+        states = await acme.get([handle.id for handle in handles])
+        assert [each and each.status for each in states] == ["ready"] * 20
 
 
 @pytest.mark.parametrize("tenant", ["acme", None])

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from treadle.backend import all_stores
-from treadle.errors import PlacementError, TenantElsewhere
+from treadle.errors import PlacementError, StoreUnavailable, TenantElsewhere
 from treadle.item import (
     Fire,
     Lease,
@@ -69,7 +69,9 @@ class ManyWrites:
                     raise
                 for whose in {item.tenant for each in given for item in each.items}:
                     await self._places.moved_from(whose, member)
-                return [answer for each in given for answer in await self._submit([each], None, hops - 1)]
+                if len(given) > 1:  # some may be stored: who repeats them knows them again
+                    raise StoreUnavailable("a tenant has moved in this moment: try again") from None
+                return await self._submit(given, None, hops - 1)
             self._views.heat([member.number])
             return [self._outer(answer, member) for answer in answers]
 
