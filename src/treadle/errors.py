@@ -671,8 +671,11 @@ class StoreMoved(BackendError):
 
 
 class TenantElsewhere(BackendError):
-    """A tenant has moved to another store, or is on its way into this one. Nothing was stored. An app that
+    """A tenant has moved to another store, or is on its way into this one. Nothing was stored, unless a call
+    had several submissions: `answers` has those of the first ones, if they were stored before. An app that
     names all stores follows by itself."""
+
+    answers: tuple[Any, ...] = ()
 
     def __init__(self, where: str) -> None:
         super().__init__(

@@ -284,6 +284,29 @@ async def test_a_store_into_which_a_tenant_comes_is_not_exported(
             await export.read()
 
 
+async def test_what_was_stored_before_a_tenant_left_is_named(
+    subject: RedisSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Submissions of different kinds are not stored in one step."""
+    backend = subject.backend
+    mark = await frozen_for_a_move(backend)
+    run = RedisLink.run
+    left: list[bytes] = []
+
+    async def leave_before(link: RedisLink, what: Any, args: Sequence[Any] = (), **how: Any) -> Any:
+        if what.name == "submit" and not left:
+            left.extend(await leave(backend, mark))
+        return await run(link, what, args, **how)
+
+    monkeypatch.setattr(RedisLink, "run", leave_before)
+    first, second = item("first", tenant=TENANT), item("second", tenant=TENANT, key="k")
+    with pytest.raises(TenantElsewhere) as caught:
+        await backend.submit([Submission((first,)), Submission((second,))])
+    assert [answer.id for answers in caught.value.answers for answer in answers] == ["first"]
+    assert "item first" in contents(left)
+    assert "item second" not in contents(left)
+
+
 async def test_a_freeze_waits_for_one_that_began_in_this_moment(
     subject: RedisSubject, monkeypatch: pytest.MonkeyPatch
 ) -> None:

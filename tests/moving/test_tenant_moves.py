@@ -634,12 +634,16 @@ class InParts(Waiting):
             if number and self._move:
                 move, self._move = self._move, None
                 await move()
-            answers += await self.inner.submit([each], tx=tx)
+            try:
+                answers += await self.inner.submit([each], tx=tx)
+            except TenantElsewhere as error:
+                error.answers = tuple(answers)
+                raise
         return answers
 
 
 async def test_what_was_stored_before_the_tenant_moved_is_no_duplicate(files: Pair) -> None:
-    """It goes along, and is sent again with the rest of its call."""
+    """It goes along, and only the rest of its call is sent on."""
     mover = await files.process()
     await fill(mover)
     eu = InParts(files.store("eu"), lambda: mover.move_tenant("acme", "us"))

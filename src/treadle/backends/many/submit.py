@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from treadle.backend import all_stores
-from treadle.errors import PlacementError, StoreUnavailable, TenantElsewhere
+from treadle.errors import PlacementError, TenantElsewhere
 from treadle.item import (
     Fire,
     Lease,
@@ -64,14 +64,14 @@ class ManyWrites:
             try:
                 with within(tx, member, tenant):
                     answers: Sequence[Answer] = await member.call("submit", given, tx=tx)
-            except TenantElsewhere:
+            except TenantElsewhere as error:
                 if tx is not None or not hops:
                     raise
                 for whose in {item.tenant for each in given for item in each.items}:
                     await self._places.moved_from(whose, member)
-                if len(given) > 1:  # some may be stored: who repeats them knows them again
-                    raise StoreUnavailable("a tenant has moved in this moment: try again") from None
-                return await self._submit(given, None, hops - 1)
+                stored, rest = error.answers, given[len(error.answers) :]
+                sent_on = [answer for each in rest for answer in await self._submit([each], None, hops - 1)]
+                return [*(self._outer(answer, member) for answer in stored), *sent_on]
             self._views.heat([member.number])
             return [self._outer(answer, member) for answer in answers]
 

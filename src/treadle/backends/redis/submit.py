@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
-from treadle.errors import InputError, UnsupportedError
+from treadle.errors import InputError, TenantElsewhere, UnsupportedError
 from treadle.item import Item, Rejected, Submission, Submitted
 from treadle.store.rules.records import noted_submission
 
@@ -56,14 +56,17 @@ class RedisSubmit(RedisStages):
             raise UnsupportedError("transactions", "RedisBackend")
         _check_sizes(submissions)
         answers: list[Answer] = []
-        for part, plain in _parts(submissions):
-            answers += (plain and await self._store_plain(part)) or await self._store_parts(part)
-        return answers
-
-    async def _store_parts(self, submissions: Sequence[Submission]) -> list[Answer]:
-        answers: list[Answer] = []
-        for part in _portions(submissions, GENERAL_PORTION):
-            answers += await self._store(part)
+        try:
+            for part, plain in _parts(submissions):
+                stored = await self._store_plain(part) if plain else None
+                if stored is not None:
+                    answers += stored
+                    continue
+                for portion in _portions(part, GENERAL_PORTION):
+                    answers += await self._store(portion)
+        except TenantElsewhere as error:
+            error.answers = tuple(answers)
+            raise
         return answers
 
     async def _store_plain(self, submissions: Sequence[Submission]) -> list[Answer] | None:
