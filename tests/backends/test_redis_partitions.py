@@ -20,7 +20,7 @@ from tests.cli.calling import call
 from tests.support.valkey import ValkeyServer
 from tests.support.valkey_cluster import SLOTS, ValkeyCluster, wait_until
 from treadle import Treadle, work
-from treadle.backend import Backend
+from treadle.backend import Backend, store_name
 from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.partitions import partition_prefixes
 from treadle.backends.redis.topology import slot_of
@@ -118,8 +118,40 @@ async def test_the_number_of_partitions_stays(cluster: ValkeyCluster) -> None:
         await connected(url_of(cluster, 3, prefix))
     with pytest.raises(WrongStore, match="is one of 4 partitions: write partitions=4 into its URL"):
         await connected(f"{cluster.url}?prefix={prefix}")
+    alone = cluster.owner_of(slot_of(prefix))
+    with pytest.raises(WrongStore, match=r"begins with redis\+cluster://"):
+        await connected(f"redis://127.0.0.1:{alone.port}?prefix={prefix}")
     async with Treadle(url_of(cluster, 4, prefix), work=[double]) as app:
         assert await app.handle(handle.id).result(10) == 2
+
+
+async def test_a_wrong_number_of_partitions_makes_no_namespace(cluster: ValkeyCluster) -> None:
+    """Commands that make none say what is wrong too."""
+    prefix = uuid4().hex[:8]
+    await connected(url_of(cluster, 4, prefix))
+    url = url_of(cluster, 5, prefix)
+    called = await asyncio.to_thread(call, "status", "--url", url)
+    assert "has 4 partitions, and the URL says 5" in called.err
+    with pytest.raises(WrongStore, match="has 4 partitions"):
+        await connected(url)
+    for name in {*partition_prefixes(prefix, 5)} - {*partition_prefixes(prefix, 4)}:
+        assert cluster.owner_of(slot_of(name)).call("EXISTS", f"{{{name}}}:meta") == 0
+
+
+async def test_what_all_partitions_share_is_said_once(
+    cluster: ValkeyCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their address, and warnings about settings."""
+    for server in cluster.servers[:3]:
+        server.call("CONFIG", "SET", "appendfsync", "no")
+    try:
+        url = url_of(cluster)
+        async with Treadle(url) as app:
+            assert store_name(app.backend) == url
+    finally:
+        for server in cluster.servers[:3]:
+            server.call("CONFIG", "SET", "appendfsync", "everysec")
+    assert caplog.text.count("appendfsync no") == 1
 
 
 async def test_a_namespace_in_use_is_not_divided(cluster: ValkeyCluster) -> None:

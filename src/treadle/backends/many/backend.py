@@ -139,9 +139,11 @@ class ManyStores:
 
     @property
     def address(self) -> str:
-        return ", ".join(
-            f"{name}={store_name(member.backend)}" for name, member in self.places.by_name.items()
-        )
+        where = {name: store_name(member.backend) for name, member in self.places.by_name.items()}
+        addresses = set(where.values())
+        if len(where) > 1 and len(addresses) == 1:  # of a cluster that is divided
+            return addresses.pop()
+        return ", ".join(f"{name}={address}" for name, address in where.items())
 
     def place_of(self, tenant: str, id: str) -> int | None:
         found = self.places.known(tenant, id)

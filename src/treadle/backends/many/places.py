@@ -119,6 +119,10 @@ class StorePlaces:
 
     async def _find_home(self) -> None:
         """Ask the stores which of them is home. The first one is, if none of them knows."""
+        if self.by_root:  # the first partition knows how many there are: others are not made then
+            first = asyncio.ensure_future(self._said(self.members[0]))
+            for task in await within_patience([first], OPENING):
+                task.result()
         asking = {asyncio.ensure_future(self._said(member)): member.name for member in self.members}
         said = {asking[task]: task.result() for task in await within_patience(asking)}
         records = {name: record for name in self.by_name if (record := said.get(name)) is not None}

@@ -161,7 +161,7 @@ class RedisBackend(
             try:
                 await check_version(connection)
                 await self._check_store(self._link, waits=True)
-                if self._redis_address.kind == "cluster" and not self._is_heartbeat:
+                if not self._is_heartbeat:
                     said = await self.key_owner("store", tenant=STORES_TENANT)
                     check_partitions(self._link.prefix, self._partition, said)
                 if not (self._is_heartbeat or self._was_opened):
@@ -187,8 +187,11 @@ class RedisBackend(
         return await explained(self._link) or await damage.error()
 
     async def _log_risks(self) -> None:
+        said = set[str]() if self._partition is None else self._partition.nodes.warned
         for risk in await self._health.risks():
-            log.warning("%s", risk.advice)
+            if risk.advice not in said:
+                said.add(risk.advice)
+                log.warning("%s", risk.advice)
 
     async def close(self) -> None:
         async with self._opening:

@@ -64,6 +64,8 @@ class ClusterNodes:
     def __init__(self) -> None:
         self._shared: dict[Key, SharedConnection] = {}
         self._of: WeakKeyDictionary[RedisConnection, SharedConnection] = WeakKeyDictionary()
+        self.warned: set[str] = set()
+        """What the log has said about their settings."""
 
     async def connect(self, endpoint: Endpoint, kind: str, open: Open) -> RedisConnection:
         """The connection of this kind to a node. Give it back with `leave`."""

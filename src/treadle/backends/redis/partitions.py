@@ -56,7 +56,7 @@ def check_partitions(prefix: str, partition: Partition | None, said: str | None)
     if partition is None:
         raise WrongStore(
             f"the namespace {prefix!r} is one of {found[2]} partitions: write "
-            f"partitions={found[2]} into its URL"
+            f"partitions={found[2]} into its URL, which begins with redis+cluster://"
         )
     raise WrongStore(
         f"the namespace {prefix!r} has {found[2]} partitions, and the URL says {partition.partitions}. Their "
