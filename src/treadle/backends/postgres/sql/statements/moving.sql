@@ -9,10 +9,11 @@ select state, move, other, content from treadle.part where part = '*'
 select d.oid || ':' || pg_catalog.to_regnamespace(:name)::oid from pg_catalog.pg_database d
 where d.datname = pg_catalog.current_database()
 
--- A freeze: others may read, and wait before they write, or lock a row. A transaction that has done so ends first.
+-- A freeze: others may read, and wait before they write, or lock a row. A transaction that has done so ends first. The tables
+-- come in the order in which a claim locks them.
 -- :name freeze
-lock table treadle.item, treadle.open_item, treadle.ended_item, treadle.attempt, treadle.dependency, treadle.item_group,
-  treadle.key, treadle.worker, treadle.lost_type, treadle.orders, treadle.claimed_key, treadle.limit_state, treadle.permit,
+lock table treadle.orders, treadle.worker, treadle.item, treadle.open_item, treadle.ended_item, treadle.attempt,
+  treadle.dependency, treadle.item_group, treadle.key, treadle.lost_type, treadle.claimed_key, treadle.limit_state, treadle.permit,
   treadle.lease_permit, treadle.schedule, treadle.removed_schedule, treadle.schedule_run, treadle.stat, treadle.sample,
   treadle.audit, treadle.step, treadle.mail, treadle.progress, treadle.chunk, treadle.log, treadle.release
   in exclusive mode
