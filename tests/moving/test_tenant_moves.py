@@ -65,6 +65,8 @@ class Steps:
     def __init__(self) -> None:
         self.live()
         self.answer_is_lost = False
+        self.before_last: Callable[[], Awaitable[Any]] | None = None
+        """What happens once when the records were compared, and nothing is decided."""
         self.meanwhile: Callable[[], Awaitable[Any]] | None = None
         """What happens once when all is copied ahead, and nothing is frozen."""
 
@@ -104,6 +106,9 @@ class Counted(Giving, TenantMoves):
 
     async def staged(self, tenant: str) -> tuple[int, int]:
         found: tuple[int, int] = await self._steps.call(lambda: self._inner.staged(tenant))
+        if (before_last := self._steps.before_last) is not None:
+            self._steps.before_last = None
+            await before_last()
         return found
 
     async def receive(self, tenant: str, mark: TenantMark, owned: TenantMark) -> bool:
@@ -499,6 +504,42 @@ async def test_movers_at_the_same_time_move_it_once(pair: Pair) -> None:
     await processes[0].move_tenant("acme", "us", resume=True)
     assert await pair.owners("ready") == ["us"]
     await work_off(processes[0], running)
+
+
+class Late(MemoryBackend):
+    """A store that answers late where a tenant is, to who asks first."""
+
+    may_answer: asyncio.Event | None = None
+
+    async def key_owner(self, key: str, *, tenant: str) -> str | None:
+        answer = await super().key_owner(key, tenant=tenant)
+        if key.startswith(PREFIX) and (event := self.may_answer) is not None:
+            self.may_answer = None
+            await event.wait()
+        return answer
+
+
+async def test_who_gives_up_and_is_late_does_not_drop_what_a_mover_decides_on() -> None:
+    """It has seen the old store before the move began there. To drop the copy then would lose everything."""
+    case = Pair(Path(), ("memory", "memory"))
+    old, new = Late(), case.store("us")
+    stores, other = ManyStores({"eu": old, "us": new}), ManyStores({"eu": old, "us": new})
+    for process in (stores, other):
+        await process.open()
+    running = await fill(stores)
+    event = old.may_answer = asyncio.Event()
+    giving_up = asyncio.ensure_future(other.give_up_move("acme"))
+    await asyncio.sleep(0)
+
+    async def wake_up() -> None:
+        event.set()
+        await asyncio.wait({giving_up})
+
+    case.steps.before_last = wake_up
+    await stores.move_tenant("acme", "us")
+    assert isinstance(giving_up.exception(), StoreUnavailable)
+    assert (await new.get(["ready"], tenant="acme"))[0] is not None
+    await work_off(stores, running)
 
 
 async def test_a_copy_that_takes_too_long_lets_others_go_on(pair: Pair) -> None:

@@ -111,17 +111,19 @@ class TenantMover:
                 tenant, there, here, old, new, frozen_mark, copy, freeze, note, progress
             )
         except _NotKept:
-            await self.give_up(tenant)
+            await self.give_up(tenant, began.move)
             raise
         await self._end(tenant, old, new)
         return moved
 
-    async def give_up(self, tenant: str) -> bool:
-        """End a move without a decision. False: there is none."""
+    async def give_up(self, tenant: str, move: int | None = None) -> bool:
+        """End a move without a decision. False: there is none. move: only this one."""
         found = False
         for old in self._places.members:
             mark = await self._places.mark_at(old, tenant)
             if mark is None or not mark.move or mark.state not in ("owned", "frozen"):
+                continue
+            if mark.move != (move or mark.move):
                 continue
             ended = given_up(mark, mark.move)
             if ended is None or not await _moves(old).put_mark(tenant, mark, ended):
@@ -129,22 +131,28 @@ class TenantMover:
             found = True
         for new in self._places.members:
             mark = await self._places.mark_at(new, tenant)
-            if mark is None or mark.state != "importing":
+            if mark is None or mark.state != "importing" or mark.move != (move or mark.move):
                 continue
-            if await self._is_decided(tenant, mark):
+            # It has begun in the old store before. So it is under way there, or has ended for good.
+            there = await self._old_state(tenant, mark.move)
+            if there == "away":
                 raise BackendError(f"the move of {tenant!r} to {new.name!r} is decided: end it with --resume")
+            if there is not None:
+                raise _overtaken(tenant)
             dropped = discarded(mark, mark.move)
             if dropped is not None:
                 await _moves(new).put_mark(tenant, mark, dropped)
                 found = True
         return found
 
-    async def _is_decided(self, tenant: str, importing: TenantMark) -> bool:
+    async def _old_state(self, tenant: str, move: int) -> str | None:
+        """The state of a move in the store that gives the tenant away. None: it has ended without a
+        decision."""
         for old in self._places.members:
             mark = await self._places.mark_at(old, tenant)
-            if mark is not None and mark.state == "away" and mark.move == importing.move:
-                return True
-        return False
+            if mark is not None and mark.state != "importing" and mark.move == move:
+                return mark.state
+        return None
 
     # -- where it is -----------------------------------------------------------------------------------
 
@@ -302,6 +310,8 @@ class TenantMover:
                 if not await here.stage(tenant, copy, [entry]):
                     raise _overtaken(tenant)
             if await here.staged(tenant) != checksum.total:
+                if await self._places.mark_at(new, tenant) != copy:
+                    raise _overtaken(tenant)
                 raise _NotKept(
                     f"{new.name} has not kept what was sent. Nothing was moved, and the move has ended: "
                     "begin it anew"
