@@ -19,8 +19,10 @@ from treadle.backend import (
     MovesAhead,
     ReadAhead,
     TenantMoves,
+    transaction_of,
 )
 from treadle.backends.many import ManyStores
+from treadle.backends.many.member import AWAY
 from treadle.backends.memory import MemoryBackend
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.redis import RedisBackend
@@ -33,12 +35,13 @@ from treadle.errors import (
     TenantElsewhere,
     UnsupportedError,
 )
-from treadle.item import Filter, Fire, ItemUpdate, Schedule, Signal, Submission
+from treadle.item import Filter, Fire, Heartbeat, ItemUpdate, Record, Schedule, Signal, Submission
 from treadle.operate.promote import promote
 from treadle.records import TenantMark
 from treadle.store.rules.tenant_moves import MARKS, PREFIX, decode_mark
 from treadle.testing import WrappedBackend
 from treadle.testing.contract.build import (
+    LEASE,
     apply,
     claim_answer,
     dependent,
@@ -377,6 +380,83 @@ async def test_a_worker_settles_in_the_new_store_what_it_runs(pair: Pair) -> Non
     assert (await stores.audits()).entries == ()
 
 
+@pytest.mark.parametrize("beats", [False, True])
+@pytest.mark.parametrize("hears", ["at the end", "in between"])
+async def test_a_tenant_that_comes_back_while_an_item_runs_brings_its_lease(
+    pair: Pair, hears: str, beats: bool
+) -> None:
+    """The item has another number by then, and the process of its worker may know only where it was."""
+    stores, other = await pair.process(), await pair.process()
+    running = await fill(stores)
+    await other.move_tenant("acme", "us")
+    if hears == "in between":
+        assert (await state(stores, "ready", "acme")).status == "ready"
+    await other.move_tenant("acme", "eu")
+    if beats:
+        assert not (await stores.beat(Heartbeat(worker="w", lease=LEASE, held=[running]))).lost
+    await work_off(stores, running)
+
+
+@pytest.mark.parametrize("settles", [False, True])
+@pytest.mark.parametrize("kinds", [("postgres", "file")], ids="-".join, indirect=True)
+async def test_a_transaction_that_began_before_a_move_does_not_say_that_the_lease_is_lost(
+    pair: Pair, settles: bool
+) -> None:
+    """It is rolled back. The item goes on in the new store."""
+    stores, other = await pair.process(), await pair.process()
+    running = await fill(stores)
+    with pytest.raises(StoreUnavailable, match="rolled back"):
+        async with transaction_of(stores, "acme") as transaction:
+            await other.move_tenant("acme", "us")
+            if settles:
+                await transaction.settle([succeed(running)])
+            else:
+                await transaction.record([Record(lease=running)])
+    await work_off(stores, running)
+
+
+class Deaf(WrappedBackend):
+    """A store whose answers to one verb are lost for a while."""
+
+    verb = ""
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        answer = await call()
+        if verb == self.verb:
+            raise StoreUnavailable("lost")
+        return answer
+
+
+@pytest.mark.parametrize("verb", ["unknown_leases", "key_owner"])
+async def test_a_lease_is_not_lost_because_a_store_does_not_say_where_it_is(files: Pair, verb: str) -> None:
+    """A heartbeat that cannot look for the item leaves it to the next one."""
+    mover = await files.process()
+    deaf = {name: Deaf(files.store(name)) for name in NAMES}
+    stores = ManyStores({**deaf})
+    await stores.open()
+    files.processes.append(stores)
+    running = await fill(stores)
+    await mover.move_tenant("acme", "us")
+    for each in deaf.values():
+        each.verb = verb
+    beat = Heartbeat(worker="w", lease=LEASE, held=[running])
+    assert not (await stores.beat(beat)).lost
+    for each in deaf.values():
+        each.verb = ""
+    await asyncio.sleep(AWAY.base)
+    assert not (await stores.beat(beat)).lost
+    await work_off(stores, running)
+
+
+async def test_a_lease_that_no_one_runs_is_told_with_each_heartbeat(files: Pair) -> None:
+    """The engine asks for it when it was told twice in a row."""
+    stores, late = await files.process(), await files.process()
+    await stores.place("acme", "us")
+    running = await start_one(stores, item("lost", tenant="acme"))
+    beat = Heartbeat(worker="w", lease=LEASE)
+    assert [(await late.beat(beat)).unknown for _ in range(3)] == [[running.token]] * 3
+
+
 @pytest.mark.parametrize("kinds", KINDS[:-1], ids="-".join, indirect=True)
 @pytest.mark.parametrize("answer_is_lost", [False, True])
 @pytest.mark.parametrize("ends", ["resume", "give up", "by itself"])
@@ -517,6 +597,26 @@ class Late(MemoryBackend):
             self.may_answer = None
             await event.wait()
         return answer
+
+
+async def test_a_key_is_claimed_where_its_tenant_has_come_back_to() -> None:
+    """A store refuses the key, and has the tenant when it is asked where that is."""
+
+    class Refusing(MemoryBackend):
+        refuses = False
+
+        async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+            if self.refuses and tenant == "acme":
+                self.refuses = False
+                raise TenantElsewhere("memory://")
+            return await super().claim_key(key, owner, ttl, tenant=tenant)
+
+    old = Refusing()
+    stores = ManyStores({"eu": old, "us": MemoryBackend()})
+    await stores.open()
+    await stores.place("acme", "eu")
+    old.refuses = True
+    assert await stores.claim_key("lock", "me", 50, tenant="acme")
 
 
 async def test_who_gives_up_and_is_late_does_not_drop_what_a_mover_decides_on() -> None:
@@ -734,6 +834,34 @@ async def test_schedules_follow_their_tenant(pair: Pair) -> None:
     for process in (stores, other):
         assert [(one.name, one.next_at) for one in await process.schedules()] == [("often", now + 50)]
     assert await stores.backends["eu"].schedules() == []
+
+
+async def test_a_copy_of_a_schedule_that_was_left_behind_fires_nothing_again(pair: Pair) -> None:
+    """A process died when it had taken the schedule along, and the tenant has come back to the copy."""
+    stores = await pair.process()
+    await stores.place("acme", "eu")
+    now = await stores.now()
+    await stores.put_schedule(Schedule(name="often", next_at=now - 9, spec=b"often", tenant="acme"))
+    fires = [
+        Fire(name="often", at=now - at, next_at=now - at + 2, items=(item(f"{at}", tenant="acme"),))
+        for at in (9, 7, 5, 3)
+    ]
+    assert await stores.fire(fires[0]) is not None
+    (left,) = await stores.schedules()
+    await stores.move_tenant("acme", "us")
+    assert await stores.fire(fires[1]) is not None
+    await stores.backends["eu"].put_schedule(left)
+    assert [(one.name, one.next_at) for one in await stores.schedules()] == [("often", now - 5)]
+    await stores.move_tenant("acme", "eu")
+    other = await pair.process()
+    for process in (stores, other):
+        assert await process.fire(fires[1]) is None
+    assert [await process.fire(fires[2]) is not None for process in (stores, other)] == [True, False]
+    assert [(one.name, one.next_at) for one in await other.schedules()] == [("often", now - 3)]
+    assert await stores.backends["us"].schedules() == []
+    await stores.backends["us"].put_schedule(left)
+    assert await stores.drop_schedule("often")
+    assert await other.schedules() == []
 
 
 @pytest.mark.parametrize("kinds", [FILES, ("redis", "redis")], ids="-".join, indirect=True)

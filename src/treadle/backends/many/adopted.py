@@ -64,6 +64,10 @@ class Adopted:
         return False
 
     async def moved(self, lease: Lease, member: Member) -> Member | None:
-        """The store that has a lease which this one does not know. None: none has."""
+        """The store that has a lease which this one did not know. It may be this one again. None: none
+        has."""
         found = await self._places.moved_from(lease.tenant, member)
+        if found is None and await self._places.took_part(lease.tenant, member):
+            self.drop(lease.token)  # its item has another number now
+            found = member
         return found if found is not None and await self.find(lease, found) else None

@@ -13,7 +13,7 @@ from treadle.errors import PlacementError, TenantElsewhere
 from treadle.item import PermitReply, PermitRequest
 
 from .member import Member, in_parts, together
-from .places import TenantPlaces
+from .places import SENT_ON, TenantPlaces
 from .view import Views
 
 UNCOUNTED: Final = -1
@@ -26,13 +26,17 @@ class ManyLimits:
         self._views = views
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
+        return await self._claim_key(key, owner, ttl, tenant, SENT_ON)
+
+    async def _claim_key(self, key: str, owner: str, ttl: float, tenant: str, hops: int) -> bool:
         member = await self._places.of_key(tenant, key)
         try:
             claimed: bool = await member.call("claim_key", key, owner, ttl, tenant=tenant)
         except TenantElsewhere:
-            if await self._places.moved_from(tenant, member) is None:
+            if not hops:
                 raise
-            return await self.claim_key(key, owner, ttl, tenant=tenant)
+            await self._places.moved_from(tenant, member)  # None: it has come back
+            return await self._claim_key(key, owner, ttl, tenant, hops - 1)
         return claimed
 
     async def key_owner(self, key: str, *, tenant: str) -> str | None:

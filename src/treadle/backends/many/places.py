@@ -53,6 +53,8 @@ MOST_KNOWN: Final = 100_000
 """Tenants whose places a process remembers."""
 MOST_HOPS: Final = 50
 """Stores that a tenant is followed through."""
+SENT_ON: Final = 5
+"""How often a call is sent on, if its tenant moves again and again."""
 MOST_TENANTS: Final = 10_000
 """Tenants of a store that joins others with items in it."""
 
@@ -409,6 +411,12 @@ class TenantPlaces(StorePlaces):
         if found is member:
             return None
         return self.learn(tenant, found)
+
+    async def took_part(self, tenant: str, member: Member) -> bool:
+        """Whether a tenant may have left this store, and come back."""
+        if self.by_root or tenant.startswith(OWN):
+            return False
+        return await self.mark_at(member, tenant) is not None
 
     async def follow(self, tenant: str, member: Member) -> Member:
         """Where a tenant is that was in this store once. A move that is decided is ended on the way."""

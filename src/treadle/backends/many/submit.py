@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from msgspec.structs import replace
 
 from treadle.backend import all_stores
-from treadle.errors import PlacementError, TenantElsewhere
+from treadle.errors import PlacementError, StoreUnavailable, TenantElsewhere
 from treadle.item import (
     Fire,
     Lease,
@@ -26,7 +27,7 @@ from treadle.item import (
 from .claim import ManyClaims
 from .member import Member, in_parts
 from .merge import effects_of
-from .places import TenantPlaces
+from .places import SENT_ON, TenantPlaces
 from .read import Answers
 from .roots import RootPlaces
 from .transactions import check_transactions, place_of_submission, within
@@ -36,8 +37,6 @@ Answer = tuple[Submitted, ...] | Rejected
 
 PATIENCE: Final = 1.0
 """Seconds to wait for the schedules of each store: they are few, and others are due meanwhile."""
-SENT_ON: Final = 5
-"""How often a call is sent on, if its tenant moves again and again."""
 FORGED: Final = Outcome(verb="stale", loss="not_found")
 """The answer for a lease with the tenant of another one."""
 
@@ -131,10 +130,16 @@ class ManyWrites:
 
     async def _is_of_tenant(self, lease: Lease) -> bool:
         """Whether the store that gave a lease, or that has it now, has its tenant."""
-        known = self._places.known(lease.tenant, lease.id)
-        if known is None or known is self._views.adopted.place_of(lease):
+        places, adopted = self._places, self._views.adopted
+        known, place = places.known(lease.tenant, lease.id), adopted.place_of(lease)
+        if known is None or known is place:
             return True
-        return not self._places.by_root and await self._views.adopted.find(lease, known)
+        if places.by_root:
+            return False
+        if await adopted.find(lease, known):
+            return True
+        found = await places.moved_from(lease.tenant, known)
+        return found is not None and (found is place or await adopted.find(lease, found))
 
     async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
         adopted = self._views.adopted
@@ -175,19 +180,22 @@ class ManySchedules:
         return stored
 
     async def schedules(self) -> Sequence[Schedule]:
-        found: list[Schedule] = []
+        found: dict[str, Schedule] = {}
         for member, rows in await self._answers.by_store("schedules", patience=PATIENCE):
-            self._known.update((row.name, member) for row in rows)
-            found += rows
-        return sorted(found, key=lambda row: row.name)
+            for row in rows:
+                if row.name not in found or _is_ahead(row, found[row.name]):
+                    found[row.name], self._known[row.name] = row, member
+        return [row for _, row in sorted(found.items())]
 
     async def drop_schedule(self, name: str, *, note: object = None) -> bool:
-        """Where it is. If no store has it, all of them note that it was removed."""
+        """Where it is, and where a copy of it may be left. All stores note that it was removed."""
         member = self._known.get(name) or await self._find(name)
-        if member is None:
-            for other in self._places.members[1:]:
-                await other.call("drop_schedule", name)
-            member = self._places.home
+        if not self._places.by_root:
+            for other in self._places.members:
+                if other is not (member or self._places.home):
+                    with suppress(StoreUnavailable):
+                        await other.call("drop_schedule", name)
+        member = member or self._places.home
         dropped: bool = await member.call("drop_schedule", name, note=note)
         return dropped
 
@@ -197,13 +205,17 @@ class ManySchedules:
         return found
 
     async def fire(self, fire: Fire) -> Answer | None:
+        return await self._fire(fire, SENT_ON)
+
+    async def _fire(self, fire: Fire, hops: int) -> Answer | None:
         member = await self._of_fire(fire)
         try:
             answer: Answer | None = await member.call("fire", fire)
         except TenantElsewhere:
+            if not hops:
+                raise
             await self._places.moved_from(fire.items[0].tenant, member)
-            member = await self._of_fire(fire)
-            answer = await member.call("fire", fire)
+            return await self._fire(fire, hops - 1)
         self._views.heat([member.number])
         if answer is None or isinstance(answer, Rejected):
             return answer
@@ -226,21 +238,31 @@ class ManySchedules:
                     f"{fire.items[0].tenant!r}, which is in {place.name!r}",
                     parameters=("tenant",),
                 )
-            return await self._take_along(fire.name, member, place)
-        return member
+            await self._take_along(fire.name, member, place)
+        elif fire.items and await self._places.took_part(fire.items[0].tenant, member):
+            for other in self._places.members:
+                if other is not member:
+                    with suppress(StoreUnavailable):
+                        await self._take_along(fire.name, other, member)
+        self._known[fire.name] = place if fire.items else member
+        return self._known[fire.name]
 
-    async def _take_along(self, name: str, old: Member, new: Member) -> Member:
-        """Store a schedule where its tenant has gone, as it is, and remove it here. If this process dies in
-        between, the next one does it."""
-        stored: Sequence[Schedule] = await old.call("schedules")
-        for schedule in stored:
-            if schedule.name == name:
-                await new.call("put_schedule", schedule)
-                if schedule.paused:
-                    await new.call("pause_schedule", name, True)
-                await old.call("drop_schedule", name)
-        self._known[name] = new
-        return new
+    async def _take_along(self, name: str, old: Member, new: Member) -> None:
+        """Store a schedule where its tenant is, as it is, and remove it here. If this process dies in
+        between, a copy is left here. When the tenant comes back, what was fired meanwhile is not fired
+        again."""
+        there: Sequence[Schedule] = await old.call("schedules")
+        for schedule in there:
+            if schedule.name != name:
+                continue
+            stored: Schedule = await new.call("put_schedule", schedule)
+            if _is_ahead(schedule, stored) and stored.next_at is not None:
+                if stored.paused:
+                    await new.call("pause_schedule", name, False)
+                await new.call("fire", Fire(name=name, at=stored.next_at, next_at=schedule.next_at))
+            if schedule.paused:
+                await new.call("pause_schedule", name, True)
+            await old.call("drop_schedule", name)
 
     def _taken(self, lease: Lease, member: Member) -> Lease:
         return self._claims.taken(lease, member)
@@ -255,3 +277,8 @@ class ManySchedules:
         with all_stores():
             await self.schedules()
         return self._known.get(name)
+
+
+def _is_ahead(schedule: Schedule, other: Schedule) -> bool:
+    """Whether it has fired since there were two copies of one schedule."""
+    return (schedule.last_at or 0.0) > (other.last_at or 0.0)

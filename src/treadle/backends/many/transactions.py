@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 from msgspec.structs import replace
 
 from treadle.backend import Transaction
-from treadle.errors import InputError, PlacementError, UnsupportedError
-from treadle.item import ItemState, Loss, Record, Rejected, Settled, Settlement, Submission, Submitted
+from treadle.errors import InputError, PlacementError, StoreUnavailable, UnsupportedError
+from treadle.item import ItemState, Lease, Loss, Record, Rejected, Settled, Settlement, Submission, Submitted
 
 from .member import Member
 from .places import TenantPlaces
@@ -97,9 +97,12 @@ class ManyTransaction:
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         for each in settlements:
             self._check(each.lease.tenant, self._views.adopted.place_of(each.lease))
-        return await self._inner.settle(
+        settled = await self._inner.settle(
             [replace(each, lease=self._views.adopted.inner(each.lease)) for each in settlements]
         )
+        for each, outcome in zip(settlements, settled.outcomes, strict=True):
+            await self._check_stays(each.lease, outcome.loss)
+        return settled
 
     async def submit(self, submissions: Sequence[Submission]) -> Sequence[tuple[Submitted, ...] | Rejected]:
         for each in submissions:
@@ -108,9 +111,12 @@ class ManyTransaction:
         return await self._inner.submit(submissions)
 
     async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
-        return await self._inner.record(
+        losses = await self._inner.record(
             [replace(each, lease=self._views.adopted.inner(each.lease)) for each in records]
         )
+        for each, loss in zip(records, losses, strict=True):
+            await self._check_stays(each.lease, loss)
+        return losses
 
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
         if tenant is not None and (await self._places.find(tenant)) is not self._member:
@@ -121,6 +127,14 @@ class ManyTransaction:
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         self._check(tenant, await self._places.of(tenant))
         return await self._inner.claim_key(key, owner, ttl, tenant=tenant)
+
+    async def _check_stays(self, lease: Lease, loss: Loss | None) -> None:
+        """The item is not there. It is not lost if its tenant has moved before the transaction wrote."""
+        if loss == "not_found" and await self._places.moved_from(lease.tenant, self._member) is not None:
+            raise StoreUnavailable(
+                f"the tenant {lease.tenant!r} has left the store {self._member.name!r} since the transaction "
+                "began: it is rolled back"
+            )
 
     def _check(self, tenant: str, member: Member) -> None:
         if member is not self._member:

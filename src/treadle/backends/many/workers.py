@@ -67,13 +67,16 @@ class ManyWorkers:
         return await self._without_moved(beat, merged) if merged.lost else merged
 
     async def _without_moved(self, beat: Heartbeat, reply: HeartbeatReply) -> HeartbeatReply:
-        """A reply without leases that are not lost: their items have moved."""
+        """A reply without leases that are not lost: their items have moved, or may have."""
         adopted, lost = self._views.adopted, dict(reply.lost)
         for lease in beat.held:
             if lost.get(lease.token) == "not_found":
-                with suppress(StoreUnavailable):
-                    if await adopted.moved(lease, adopted.place_of(lease)) is not None:
-                        del lost[lease.token]
+                try:
+                    is_lost = await adopted.moved(lease, adopted.place_of(lease)) is None
+                except StoreUnavailable:
+                    is_lost = False  # the next heartbeat looks again
+                if not is_lost:
+                    del lost[lease.token]
         self._views.held.difference_update(lost)
         return replace(reply, lost=lost)
 
@@ -131,6 +134,8 @@ class ManyWorkers:
         unknown = reply.unknown
         if unknown:  # not one that has moved here while it runs
             unknown = [member.outer(token) for token in unknown if token not in held]
+        if unknown:
+            view.long.discard(member.number)  # the next heartbeat says whether it still is
         lost = {adopted.outer(member, token): why for token, why in reply.lost.items()}
         return replace(reply, lost=lost, unknown=unknown)
 
@@ -187,7 +192,8 @@ class ManyWorkers:
         now = self._monotonic()
         silent = {number for number, at in view.answered.items() if now - at > beat.lease}
         silent -= view.long
-        return [lease.token for lease in beat.held if number_of(lease.token) in silent] if silent else ()
+        place_of = self._views.adopted.place_of
+        return [lease.token for lease in beat.held if place_of(lease).number in silent] if silent else ()
 
     def beat_again(self, view: WorkerView, member: Member) -> None:
         """A store does not know the worker, or only for a long lease in which it held nothing."""
