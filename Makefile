@@ -130,8 +130,8 @@ clean:  ## remove caches and build output (the environment stays)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache htmlcov dist build site .cache .coverage .coverage.*
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=2000, or SEED=86 to replay one
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --without $(WITHOUT),--seeds $(or $(SEEDS),500))
+simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=2000, or SEED=86 to replay one; STORES=2: tenants move
+	$(BIN)/python -m tests.simulation $(if $(STORES),--stores $(STORES)) $(if $(SEED),--seed $(SEED) --without $(WITHOUT),--seeds $(or $(SEEDS),500))
 
 chaos: $(READY)  ## kill -9 and worse, on SQLite, PostgreSQL and Valkey, and count everything: KILLS=300 ITEMS=30000 SERVER_KILLS=1 INNOCENTS=1000
 	TREADLE_KILLS=$(or $(KILLS),300) TREADLE_ITEMS=$(or $(ITEMS),30000) TREADLE_SERVER_KILLS=$(or $(SERVER_KILLS),1) TREADLE_INNOCENTS=$(or $(INNOCENTS),1000) \

@@ -18,6 +18,8 @@ fleet            the store, the client and the worker processes of one simulatio
 actions          what each action of the plan does to the fleet
 simulation       runs one seed, then checks what must be true at its end
 forgetful        a store that goes back in time while its workers live on, and what must be true then
+parts            two stores below one app: a checker and a reference for each, and what holds for both
+two_stores       a fleet over two stores between which tenants move, and its movers
 coverage         what must happen in every 125 or 2,000 seeds
 shrink           makes a failing seed smaller and reports it
 __main__         `make simulate SEEDS=20000`

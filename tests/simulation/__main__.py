@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.simulation.coverage import missing
 from tests.simulation.shrink import attempt, report, shrink
 from tests.simulation.simulation import Simulation
+from tests.simulation.two_stores import MovingSimulation
 from tests.support.records import record
 
 console = Console()
@@ -29,21 +29,23 @@ def main() -> None:
     parser.add_argument(
         "--without", nargs="*", default=[], help="numbers of actions, or names of faults, to leave out"
     )
+    parser.add_argument("--stores", type=int, choices=(1, 2), default=1, help="2: tenants move")
     parser.add_argument("--history", action="store_true", help="print only the hash of the timeline")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
+    of = Simulation if given.stores == 1 else MovingSimulation
     if given.seed is not None:
         without = frozenset[Any](int(one) if one.isdigit() else one for one in given.without)
-        sys.exit(not replay(given.seed, without, brief=given.history))
-    sys.exit(not simulate(range(given.first, given.first + given.seeds)))
+        sys.exit(not replay(of, given.seed, without, brief=given.history))
+    sys.exit(not simulate(of, range(given.first, given.first + given.seeds)))
 
 
-def replay(seed: int, without: frozenset[Any], *, brief: bool) -> bool:
-    failing = attempt(seed, without)
+def replay(of: type[Simulation], seed: int, without: frozenset[Any], *, brief: bool) -> bool:
+    failing = attempt(seed, without, of=of)
     if failing is not None:
         console.print(report(failing), markup=False, highlight=False, soft_wrap=True)
         return False
-    simulation = Simulation(seed, without)
+    simulation = of(seed, without)
     simulation.run()
     if not brief:
         console.print("\n".join(simulation.checker.timeline), markup=False, highlight=False, soft_wrap=True)
@@ -51,32 +53,32 @@ def replay(seed: int, without: frozenset[Any], *, brief: bool) -> bool:
     return True
 
 
-def simulate(seeds: range) -> bool:
+def simulate(of: type[Simulation], seeds: range) -> bool:
     coverage: Counter[str] = Counter()
     total: Counter[str] = Counter()
     began = time.process_time()
     for seed in track(seeds, "seeds", console=console):
-        simulation = Simulation(seed)
+        simulation = of(seed)
         try:
             coverage.update(simulation.run().coverage)
         except Exception:  # noqa: BLE001  any error is a finding
-            return _failed(seed)
+            return _failed(of, seed)
         total.update(simulation.figures())
     record(
-        "simulator",
-        f"make simulate SEEDS={len(seeds)}",
+        of.name,
+        f"make simulate {of.setting}SEEDS={len(seeds)}",
         **{"seeds": len(seeds), "violations": 0, "simulated hours": total["seconds"] / 3600},
         **{name: int(total[name]) for name in total if name != "seconds"},
     )
     _print_totals(seeds, total, coverage, time.process_time() - began)
-    if absent := missing(coverage, len(seeds)):
+    if absent := of.missing(coverage, len(seeds)):
         console.print(f"[red]never happened in {len(seeds):,} seeds:[/] {', '.join(absent)}")
     return not absent
 
 
-def _failed(seed: int) -> bool:
+def _failed(of: type[Simulation], seed: int) -> bool:
     console.print(f"[red]seed {seed} fails[/]; reducing it")
-    failing = attempt(seed)
+    failing = attempt(seed, of=of)
     if failing is None:
         console.print("it does not fail when run again: the simulation is not deterministic")
         return False

@@ -143,6 +143,7 @@ class FleetActions(Fleet):
                 await asyncio.wait_for(self._run_in(self._client_process, call), 60)
             except StoreUnavailable:
                 if key is not None:
+                    await self._before_again()
                     continue
             except TreadleError as error:
                 self.checker.cover(f"{type(error).__name__} to a sender")
@@ -246,7 +247,7 @@ class FleetActions(Fleet):
             try:
                 return await self._run_in(self._client_process, call())
             except StoreUnavailable:
-                continue
+                await self._before_again()
 
     # -- faults ------------------------------------------------------------------------------------------
 

@@ -135,3 +135,55 @@ def missing(coverage: Counter[str], seeds: int) -> list[str]:
     """What should have happened in that many seeds and did not. Fewer than 125 seeds require nothing."""
     wanted = SOMETIMES if seeds >= 2000 else OFTEN if seeds >= 125 else ()
     return [what for what in dict.fromkeys(wanted) if not coverage[what]]
+
+
+STEPS = ("key_owner", "now", "put_mark", "read", "stage", "staged", "commit", "receive")
+"""The calls of a mover."""
+
+MOVES = (
+    "a tenant was moved",
+    "a tenant was moved with items that run",
+    "a tenant was moved with suspended items",
+    "a tenant was moved with blocked items",
+    "a tenant was moved with lost items",
+    "a tenant was moved with open groups",
+    "a tenant was moved with claimed keys",
+    "a tenant was moved with keys of items",
+    "a tenant was moved with held lanes",
+    "a mover has moved items that run",
+    "a mover has moved a tenant that another one began to move",
+    "a mover found the tenant there",
+    "a mover gave up",
+    "two movers at once",
+    "a freeze took the place of another",
+    "a move was given up in the old store",
+    "a move was given up in the new store",
+    "a move was given up at the end",
+    "a move was resumed at the end",
+    "a move was ended by who was sent on",
+    "a move was refused, or not answered",
+    "a move was refused: the clocks",
+    "a move was refused: to copy",
+    "put_mark answer lost",
+    "commit answer lost",
+    "receive answer lost",
+)
+"""In every 125 seeds with two stores."""
+
+MOVERS = (
+    *MOVES,
+    "a freeze ended by itself",
+    *(
+        f"a mover {what} {when} {step}"
+        for what in ("was killed", "slept")
+        for when in ("before", "after")
+        for step in STEPS
+    ),
+)
+"""In every 1,000 seeds with two stores."""
+
+
+def missing_moves(coverage: Counter[str], seeds: int) -> list[str]:
+    """As `missing`, with two stores."""
+    wanted = MOVERS if seeds >= 1000 else MOVES if seeds >= 125 else ()
+    return [what for what in wanted if not coverage[what]]

@@ -21,6 +21,8 @@ from tests.simulation.step_program import STEP_TYPES
 from tests.simulation.store import CheckedStore
 from tests.simulation.threads import SimThread
 from treadle import Client, Context, StoreUnavailable, Treadle, Worker
+from treadle.backend import Backend
+from treadle.backends.many.member import inner
 from treadle.doers import balanced, unlimited
 
 Workers = list[tuple[Process, Treadle]]
@@ -32,7 +34,7 @@ class Fleet:
     def __init__(self, seed: int, without: frozenset[Any] = frozenset()) -> None:
         self.seed = seed
         rng = random.Random(seed)
-        self.plan = Plan(random.Random(rng.random()))
+        self.plan = self._make_plan(random.Random(rng.random()))
         self.plan.without(frozenset(one for one in without if isinstance(one, int)))
         self.faults = NetworkFaults(
             random.Random(rng.random()), frozenset(one for one in without if isinstance(one, str))
@@ -62,14 +64,25 @@ class Fleet:
         """No more faults: every worker that starts now serves all tenants and queues."""
         self._numbers = 0
 
+    def _make_plan(self, rng: random.Random) -> Plan:
+        return Plan(rng)
+
+    def _connect(self, process: Process) -> Backend:
+        """What a process has of the store."""
+        return FaultyNetwork(self.store, self.faults, random.Random(self.rng.random()), self.checker)
+
+    def _works(self) -> list[Any]:
+        """The types that each process defines."""
+        return [*TYPES, *STEP_TYPES, *limited_types()]
+
     def _id(self) -> str:
         self._numbers += 1
         return f"{self._numbers:06d}"
 
     def _client(self) -> Client:
         return Client(
-            FaultyNetwork(self.store, self.faults, random.Random(self.rng.random()), self.checker),
-            work=[*TYPES, *STEP_TYPES, *limited_types()],
+            self._connect(self._client_process),
+            work=self._works(),
             poll_interval=self.plan.poll_interval,
             clock=SimClock(self.loop, self._client_process),
             random=random.Random(self.rng.random()),
@@ -83,8 +96,8 @@ class Fleet:
         process.kind = self._rarest_kind() if kind is None else kind
         process.skew = self.rng.choice((0.0, -3600.0, 3600.0))
         app = Treadle(
-            FaultyNetwork(self.store, self.faults, random.Random(self.rng.random()), self.checker),
-            work=[*TYPES, *STEP_TYPES, *limited_types()],
+            self._connect(process),
+            work=self._works(),
             poll_interval=self.plan.poll_interval,
             lease=LEASE,
             heartbeat=LEASE / 2.5,
@@ -100,12 +113,22 @@ class Fleet:
             catch_up: Any = self.plan.schedules
             app.tenant("acme").schedule("beat", every=self.plan.every, run=tick, catch_up=catch_up)
         self._workers.append((process, app))
-        self._starting[process] = self._run_in(process, _start(app))
+        self._starting[process] = self._run_in(process, self._start(app))
         await asyncio.wait({self._starting[process]}, timeout=30)
         if self._starting[process].done():
             self._starting[process].result()  # an error ends the simulation
         self.handlers.workers[app.worker.id] = worker._replace(born=self.store_clock.now())
         self.checker.note(f"{process} ({app.worker.id}) started")
+
+    async def _start(self, app: Treadle) -> None:
+        while True:
+            try:
+                return await app.start()
+            except StoreUnavailable:
+                await self._before_again()
+
+    async def _before_again(self) -> None:
+        """Wait before a call is repeated that a store has not answered. The network takes its time."""
 
     def _make_worker(self, process: Process, app: Treadle, *, restricted: bool) -> SimWorker:
         draw = self.rng.random
@@ -162,7 +185,7 @@ class Fleet:
                         ctx.id,
                         ctx.attempt,
                     ):
-                        return held.lease.token
+                        return inner(held.lease.token)
         return None
 
     def crash(self) -> None:
@@ -238,12 +261,3 @@ async def _close(tasks: list[asyncio.Task[Any]]) -> None:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             with contextlib.suppress(BaseException):
                 task.get_coro().close()  # type: ignore[union-attr]
-
-
-async def _start(app: Treadle) -> None:
-    while True:
-        try:
-            await app.start()
-        except StoreUnavailable:
-            continue
-        return

@@ -26,6 +26,7 @@ from tests.simulation.plan import LEASE
 from tests.simulation.program import BATCHES, CONCURRENT, IN_THREADS, LIMITED, PER_LANE, STRICT
 from tests.simulation.reference import ReferenceItem, ReferenceStore, must
 from treadle import Treadle
+from treadle.backends.many.member import inner
 from treadle.engine.run.held import HeldLease
 from treadle.events import Started
 from treadle.item import GROUP_TYPE, JOIN_TYPE, Item, Lease, PermitReply, PermitRequest, Ref, Settlement
@@ -148,7 +149,7 @@ class HandlerChecks:
         if expected is None or worker.process.dead:
             return
         now = self._now()
-        if any(held.lease.token == expected.token for held in worker.running()):
+        if any(inner(held.lease.token) == expected.token for held in worker.running()):
             expected.started_token = expected.token  # not that of a lease that was lost meanwhile
         self._check_served(worker, expected)
         self._check_permit(expected)

@@ -173,9 +173,11 @@ class OperatorChecks(WorkChecks):
         if answer is None:
             self.cover("an occurrence had already fired")
             return
+        self._schedules[fire.name] = fire.next_at
+        if not fire.items:
+            return  # it is moved on
         must((fire.name, fire.at) not in self._fired, f"{fire.name} fired twice at {fire.at}")
         self._fired.add((fire.name, fire.at))
-        self._schedules[fire.name] = fire.next_at
         self.note(f"fired {fire.name} at {fire.at:.1f}")
         self.cover("fired")
         self._submitted(now, fire.items, answer)

@@ -66,9 +66,11 @@ class Plan:
         rates = {"journey": rng.choice((0.2, 0.8)), "signal": rng.choice((0.3, 1.0, 2.0))}
         for kind, rate in rates.items():
             for _ in range(_times(rng, rate * self.span)):
-                at, seed = rng.uniform(0, self.span), rng.random()
-                self.actions.append(Action(len(self.actions), at, kind, seed))
+                self.add(kind, rng.uniform(0, self.span), rng.random())
         self.actions.sort(key=lambda action: action.at)
+
+    def add(self, kind: str, at: float, seed: float) -> None:
+        self.actions.append(Action(len(self.actions), at, kind, seed))
 
     def has(self, *kinds: str) -> bool:
         return any(action.kind in kinds for action in self.actions)

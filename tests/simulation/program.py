@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from treadle import Abort, Context, Defer, Failure, Result, Retry, at_least, group, work
 from treadle.doers import concurrency, rate_limited
@@ -278,8 +278,10 @@ async def dropped(ctx: Context, n: int) -> int:
     return n
 
 
-def limited_types() -> list[Any]:
-    """The types with limits that the whole fleet shares, for one process: its doers are its own."""
+def limited_types(drops: Literal["tenant"] | None = None) -> list[Any]:
+    """The types with limits that the whole fleet shares, for one process: its doers are its own.
+
+    drops: for whom `dropped` has one limit. None: for all."""
     return [
         _with_doer(rated, rate_limited(2, 1.0)),
         _with_doer(metered, rate_limited(1, 5.0, "fixed_window", per="lane")),
@@ -287,7 +289,7 @@ def limited_types() -> list[Any]:
         _with_doer(narrow, concurrency(2)),
         _with_doer(ordered, concurrency(1, per="lane", strict=True)),
         _with_doer(latest, concurrency(1, per="lane", on_full="replace")),
-        _with_doer(dropped, concurrency(1, on_full="drop")),
+        _with_doer(dropped, concurrency(1, per=drops, on_full="drop")),
     ]
 
 

@@ -17,8 +17,10 @@ class Failing(NamedTuple):
     error: Exception
 
 
-def attempt(seed: int, without: frozenset[Any] = frozenset()) -> Failing | None:
-    simulation = Simulation(seed, without)
+def attempt(
+    seed: int, without: frozenset[Any] = frozenset(), *, of: type[Simulation] = Simulation
+) -> Failing | None:
+    simulation = of(seed, without)
     try:
         simulation.run()
     except Exception as error:  # noqa: BLE001  any error is a finding
@@ -35,7 +37,8 @@ def shrink(failing: Failing, seconds: float = 60.0) -> Failing:
         for portion in _portions(smallest):
             if time.monotonic() > until:
                 return smallest
-            smaller = attempt(smallest.simulation.seed, smallest.without | portion)
+            failed = smallest.simulation
+            smaller = attempt(failed.seed, smallest.without | portion, of=type(failed))
             if smaller is not None:
                 smallest, changed = smaller, True
                 break
@@ -63,8 +66,8 @@ def report(failing: Failing) -> str:
         *simulation.checker.timeline,
         f"actions left: {actions}",
         f"seed {simulation.seed}: {type(failing.error).__name__}: {failing.error}",
-        f"replay the whole seed:    make simulate SEED={simulation.seed}",
+        f"replay the whole seed:    make simulate {simulation.options}",
     ]
     if left_out:
-        lines.append(f'replay the reduced seed:  make simulate SEED={simulation.seed} WITHOUT="{left_out}"')
+        lines.append(f'replay the reduced seed:  make simulate {simulation.options} WITHOUT="{left_out}"')
     return "\n".join(lines)

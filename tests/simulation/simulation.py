@@ -11,6 +11,7 @@ import random
 
 from tests.simulation.actions import FleetActions
 from tests.simulation.checker import Checker
+from tests.simulation.coverage import missing
 from tests.simulation.network import FAULTS
 from tests.simulation.plan import LEASE, Action
 from tests.simulation.program import RNG, WORLD
@@ -25,6 +26,11 @@ TIME_TO_FINISH = 900.0
 
 
 class Simulation(FleetActions):
+    name = "simulator"
+    setting = ""
+    """Of `make simulate`."""
+    missing = staticmethod(missing)
+
     def run(self) -> Checker:
         """Run the seed. Raises `Violation`, or the exception of a check that failed otherwise."""
         set_id_generator(self._id)
@@ -45,6 +51,11 @@ class Simulation(FleetActions):
             set_id_generator(None)
             asyncio.set_event_loop(None)
             self.loop.close()
+
+    @property
+    def options(self) -> str:
+        """Of `make simulate`, to replay it."""
+        return f"{self.setting}SEED={self.seed}"
 
     @property
     def history(self) -> str:
@@ -99,8 +110,7 @@ class Simulation(FleetActions):
         await self._check_waiters_are_answered()
         self._cover_unknown_enqueues()
         await self._check_counting_groups()
-        self._check(self.checker.compare)
-        self._check(self.checker.audit)
+        await self._check_what_is_stored()
         await self._stop_everything(client)
 
     async def _check_everything_ends(self) -> None:
@@ -185,6 +195,10 @@ class Simulation(FleetActions):
             counted = [item.id for item in page.items if item.type == "counted" and item.status == "success"]
             value = json.loads(group.value.rpartition(b"\x00")[2]) if isinstance(group.value, bytes) else []
             must(sorted(value) == sorted(counted), f"group {id} has {value}, but {counted} succeeded")
+
+    async def _check_what_is_stored(self) -> None:
+        self._check(self.checker.compare)
+        self._check(self.checker.audit)
 
     async def _stop_everything(self, client: Client) -> None:
         """Stop all live processes. None of their loops has died, and they leave no tasks."""

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -35,6 +36,12 @@ class StepChecks:
         """The tokens under which the function of a step was called."""
         self._said: dict[str, list[str]] = {}
         """What each call of a function has emitted."""
+
+    def of(self, reference: ReferenceStore) -> StepChecks:
+        """The same checks, of one of several stores."""
+        checks = copy.copy(self)
+        checks._reference = reference
+        return checks
 
     # -- what handlers see ---------------------------------------------------------------------------------
 

@@ -61,6 +61,8 @@ class WorkChecks:
         self._done: Counter[tuple[str, str]] = Counter()
         self.reused: set[Any] = set()
         """The items and groups whose ids earlier ones had."""
+        self.early = 1e-6
+        """Seconds by which an item may be claimed too early: it may be of a store whose clock is ahead."""
         self.violation: Violation | None = None
         """The first violation. It is kept here because the engine survives every error of its store."""
 
@@ -186,7 +188,7 @@ class WorkChecks:
         if lease.verdict is None:
             must(expected.status == "waiting", f"{expected} was claimed before it was released")
             must(
-                expected.due_at <= now + 1e-6,
+                expected.due_at <= now + self.early,
                 f"{expected} was claimed {expected.due_at - now:g} s before it is due",
             )
             must(not self._is_paused(expected.item), f"{expected} was claimed, and is paused")
