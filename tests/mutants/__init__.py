@@ -3,6 +3,7 @@
 store     bugs of a backend, planted in the memory backend
 engine    bugs of the engine
 combined  bugs that show only where features meet: losses, isolation, begun attempts
+moves     bugs of moves of tenants, which seeds with two stores find
 waiting   bugs of items that wait in their worker, for a permit or for a batch
 threads   bugs of sync handlers, and of items that skip the queue
 hunt      looks for a bug: with seeds of the simulator, then with the contract suite

@@ -8,14 +8,29 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.mutants import combined, engine, groups, operate, rules, steps, store, threads, time, waiting
+from tests.mutants import (
+    combined,
+    engine,
+    groups,
+    moves,
+    operate,
+    rules,
+    steps,
+    store,
+    threads,
+    time,
+    waiting,
+)
 from tests.mutants.kit import MUTANTS, Mutant
 from tests.simulation.shrink import attempt
+from tests.simulation.simulation import Simulation
+from tests.simulation.two_stores import MovingSimulation
 
 __all__ = ["MUTANTS", "Find", "hunt"]
 assert combined
 assert engine
 assert groups
+assert moves
 assert operate
 assert rules
 assert steps
@@ -41,7 +56,7 @@ def hunt(mutant: Mutant, seeds: int, *, contract: bool = True) -> Find:
     if mutant.tests:
         return by_tests(mutant, [mutant.tests])
     found = by_simulator(mutant, seeds)
-    if found.by is None and contract:
+    if found.by is None and contract and not mutant.two_stores:
         return by_tests(mutant, CONTRACT, seeds)
     return found
 
@@ -49,7 +64,7 @@ def hunt(mutant: Mutant, seeds: int, *, contract: bool = True) -> Find:
 def by_simulator(mutant: Mutant, seeds: int) -> Find:
     for seed in range(seeds):
         with mutant.planted():
-            failing = attempt(seed)
+            failing = attempt(seed, of=MovingSimulation if mutant.two_stores else Simulation)
         if failing is not None:
             return Find(mutant, "simulator", seed + 1, str(failing.error))
     gc.collect()

@@ -26,6 +26,8 @@ class Mutant(NamedTuple):
     plant: Callable[[Patch], None]
     tests: str = ""
     """The tests that must find it: a path for pytest. Empty: the simulator or the contract must."""
+    two_stores: bool = False
+    """Whether the simulator with two stores must find it."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -67,10 +69,12 @@ def fits(replacement: Any, real: Any) -> bool:
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(bug: str, *, tests: str = "") -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def mutant(
+    bug: str, *, tests: str = "", two_stores: bool = False
+) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def add(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
         assert plant.__name__ not in MUTANTS
-        MUTANTS[plant.__name__] = Mutant(plant.__name__, bug, plant, tests)
+        MUTANTS[plant.__name__] = Mutant(plant.__name__, bug, plant, tests, two_stores)
         return plant
 
     return add
