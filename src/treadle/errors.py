@@ -70,7 +70,7 @@ other processes.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from .base.wording import close_names
@@ -279,10 +279,18 @@ class TooManySteps(HandlerError):
 
 
 class NotFound(TreadleError, LookupError):
-    """No item has that id here: it was never submitted, was removed, or belongs to another tenant."""
+    """No item has that id here: it was never submitted, was removed, or belongs to another tenant.
 
-    def __init__(self, id: str, what: str = "item") -> None:
-        super().__init__(f"no {what} {id!r} here: {_WHY_NOT_FOUND.get(what, _WHY_NO_ITEM)}")
+    away: the stores that do not answer, and may have it."""
+
+    def __init__(self, id: str, what: str = "item", *, away: Collection[str] = ()) -> None:
+        where, why = "here", _WHY_NOT_FOUND.get(what, _WHY_NO_ITEM)
+        if away:
+            where, why = (
+                "in the stores that answer",
+                f"one that does not may have it ({', '.join(sorted(away))})",
+            )
+        super().__init__(f"no {what} {id!r} {where}: {why}")
         self.id = id
         self.what = what
 

@@ -132,6 +132,21 @@ def test_what_does_not_answer_is_named(links: dict[str, Link]) -> None:
     assert "left out what did not answer: us" in answer.err
 
 
+def test_what_a_store_may_have_that_does_not_answer_is_not_said_to_be_nowhere(links: dict[str, Link]) -> None:
+    run("stores", "place", "acme", "us")
+    links["us"].is_down = True
+    for command in ("show", "why", "group", "workflow", "dead show", "show --stream"):
+        answer = run(*command.split(), "66093bdfb0978d92108a140f876456a4")
+        assert answer.code == 3, command
+        said = answer.out + answer.err
+        assert "in the stores that answer" in said, command
+        assert "us" in said, command
+        assert "never" not in said, command
+    answer = run("cancel", "--tenant", "acme", "--yes", "66093bdfb0978d92108a140f876456a4")
+    assert answer.code == 3
+    assert answer.err.startswith("treadle: the store us is unavailable: ")
+
+
 def test_lists_of_one_store(links: dict[str, Link]) -> None:
     """A column says in which store each is, and a filter leaves the others out."""
 

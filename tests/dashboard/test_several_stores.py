@@ -104,6 +104,32 @@ async def test_a_page_names_the_stores_that_are_left_out(links: Any, visitor: An
     assert (await ann.get("/items", headers=AS_JSON)).status_code == 503
 
 
+async def test_what_a_store_may_have_that_does_not_answer_is_not_said_to_be_nowhere(
+    links: Any, visitor: Any
+) -> None:
+    app, stores = links
+    (failed,) = (await app.tenant("us").list(type="shop.fail")).items
+    (mark,) = await app.tenant("eu").dead.marks()
+    await app.tenant("eu").dead.delete(mark=mark.mark)
+    ann = visitor(app)
+    stores["us"].is_down = True
+    for path in (
+        f"/items/{failed.id}",
+        f"/items?q={failed.id}%20{failed.id}a",
+        "/items?q=tenant:us",
+        "/groups?store=us",
+        f"/groups/{failed.id}",
+        "/workflows/spring",
+        "/dead",
+        f"/dead/{mark.mark}",
+        "/act/requeue?q=status:dead",
+    ):
+        text = (await ann.get(path)).text
+        assert "in the stores that answer" in text, path
+        assert "never w" not in text, path
+        assert "nothing is dead" not in text, path
+
+
 async def test_a_visitor_of_one_tenant_is_told_without_names(links: Any, visitor: Any) -> None:
     """An empty list would say that there is nothing."""
     app, stores = links

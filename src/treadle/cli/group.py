@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from treadle.backend import left_out
 from treadle.base.ids import check_id, check_name
 from treadle.base.wording import plain, plural
 from treadle.define.condition import waits_for
@@ -112,7 +113,7 @@ async def workflow(
     where = Filter(tenant=shell.tenant, workflow=check_name(id, "ID"))
     tree = Tree(*await first_items(shell, where, limit))
     if not tree.items:
-        raise NotFound(id, "workflow")
+        raise NotFound(id, "workflow", away=left_out())
     if _shown_to_programs(shell, {"id": id}, tree, dot, mermaid):
         return None
     now = await shell.now()
@@ -279,7 +280,7 @@ async def _find_group(shell: Shell, id: str) -> GroupState:
     if item is not None:
         (found,) = await shell.backend.group([item.group_id], tenant=item.tenant)
     if found is None:
-        raise NotFound(id, "group")
+        raise NotFound(id, "group", away=left_out())
     return found
 
 

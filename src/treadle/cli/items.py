@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from treadle.backend import left_out
 from treadle.base.ids import check_id
 from treadle.base.wording import duration, error_line, first_line, plural, times
 from treadle.define.condition import GroupRef, shown_name
@@ -153,7 +154,7 @@ async def show(
     for index, (id, state) in enumerate(zip(wanted, states, strict=True)):
         if state is None:
             missing += 1
-            shell.warn(str(NotFound(id)))
+            shell.warn(str(NotFound(id, away=left_out())))
             continue
         around, recordings = await _around(shell, state), await read_recordings(shell, state)
         now = await shell.now()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from treadle.backend import left_out
 from treadle.base.ids import check_id, check_name
 from treadle.base.wording import close_names, did_you_mean, listed, plural
 from treadle.bulk_action import BULK_QUEUE
@@ -127,7 +128,7 @@ async def find_mark(shell: Shell, text: str) -> DeadMark:
         if await _is_id(shell, text):
             show = command("show", text, tenant=shell.tenant)
             raise InputError(f"no mark {text!r} here, but an item has that id: `{show}`")
-        raise NotFound(text, "mark")
+        raise NotFound(text, "mark", away=left_out())
     return begins[0]
 
 

@@ -22,6 +22,7 @@ from treadle.errors import (
     AccessDenied,
     DefinitionError,
     InputError,
+    NotFound,
     SchemaError,
     StoreUnavailable,
     TreadleError,
@@ -292,6 +293,7 @@ def run_command(
     from .load import CannotLoad, report
 
     shell: Shell | None = None
+    missing = set[str]()
     if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
         reconfigure(errors="backslashreplace")  # for a terminal that knows only ASCII
     try:
@@ -313,11 +315,12 @@ def run_command(
     except AccessDenied as error:
         return _say(f"{_name(shell)} refuses it: {error}", REFUSED)
     except StoreUnavailable as error:
-        return _say(f"{_name(shell)} is unavailable: {error}", AWAY)
+        name = f"the store {error.store}" if error.store else _name(shell)
+        return _say(f"{name} is unavailable: {error}", AWAY)
     except SchemaError as error:
         return _say(f"{error} ({_name(shell)})", REFUSED)
     except TreadleError as error:
-        return _say(str(error), REFUSED)
+        return _say(str(error), AWAY if missing and isinstance(error, NotFound) else REFUSED)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

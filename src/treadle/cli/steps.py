@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from treadle.backend import left_out
 from treadle.base.ids import check_id
 from treadle.base.timing import iso
 from treadle.base.wording import counted_names, duration, first_line, listed, plain, plural
@@ -236,7 +237,7 @@ async def follow_stream(shell: Shell, id: str, since: int, reveal: bool) -> int 
     """Print the chunks of an item after the number `since`, and those that come, until it has ended."""
     (state,) = await shell.backend.get([check_id(id)], tenant=shell.tenant)
     if state is None:
-        raise NotFound(id)
+        raise NotFound(id, away=left_out())
     reader, read = PatientReader(shell), since
 
     async def follow() -> bool:

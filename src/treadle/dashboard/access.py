@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from treadle.backend import left_out
 from treadle.base.ids import check_name
 from treadle.errors import InputError, TreadleError
 
@@ -102,6 +103,13 @@ class Forbidden(TreadleError):
 
 class NotShown(TreadleError):
     """There is no such page, or the visitor may not see it: both look alike."""
+
+
+def not_there(what: str, why: str = "") -> NotShown:
+    """what: as in "there is no item 'a'". why: what follows if no store was left out."""
+    if left_out():
+        return NotShown(f"{what} in the stores that answer")
+    return NotShown(f"{what}: {why}" if why else what)
 
 
 LOOPBACK_HOSTS: Final = frozenset(("127.0.0.1", "localhost", "[::1]", "::1"))

@@ -11,7 +11,7 @@ import msgspec
 from treadle.base.ids import check_id, check_name
 from treadle.base.wording import error_line
 from treadle.bulk_action import BulkState
-from treadle.dashboard.access import NotShown
+from treadle.dashboard.access import not_there
 from treadle.dashboard.payloads import json_text, read_payload, shown_item_json
 from treadle.dashboard.views import View
 from treadle.dashboard.views.item import FailedAttempt, failed_attempts
@@ -109,7 +109,7 @@ async def read_mark(visit: Visit) -> MarkPage:
     )
     states = list(page.items)
     if not states and cursor is None:
-        raise NotShown(f"no dead item has the mark {mark!r}: they were requeued or deleted, or never were")
+        raise not_there(f"no dead item has the mark {mark!r}", "they were requeued or deleted, or never were")
     newest = states[0] if states else None
     left, right = two if len(two) == 2 else (two[0] if two else None, newest)
     if left is not None and right is not None and (left.tenant, left.id) == (right.tenant, right.id):

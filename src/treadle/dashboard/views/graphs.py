@@ -16,7 +16,7 @@ import msgspec
 from treadle.base.wording import plain
 from treadle.bulk_action import BULK_TYPE
 from treadle.codec.json_codec import read_value
-from treadle.dashboard.access import Action, NotShown
+from treadle.dashboard.access import Action, not_there
 from treadle.dashboard.payloads import read_payload
 from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
@@ -64,7 +64,7 @@ async def read_group(visit: Visit) -> GraphPage:
     # As the store has it: the stored value names its type, which says what is secret.
     group = await client.group(id, decode=False)
     if group is None:
-        raise NotShown(f"there is no group {id!r}")
+        raise not_there(f"there is no group {id!r}")
     items, more = await group_members(client.backend, (group.tenant, id), MOST_ITEMS)
     page = await asyncio.to_thread(_page, visit, id, "group", group.tenant, items, more)
     facts = await read_value(group.value, group_facts, visit, group)
@@ -75,7 +75,7 @@ async def read_workflow(visit: Visit) -> GraphPage:
     name = visit.part("id")
     first = await visit.item_client.list(workflow=name, limit=1, oldest_first=True)
     if not first.items:
-        raise NotShown(f"there is no workflow {name!r}")
+        raise not_there(f"there is no workflow {name!r}")
     tenant = first.items[0].tenant
     client = visit.client_of(tenant)
     found = await client.list(workflow=name, limit=MOST_ITEMS, oldest_first=True)

@@ -15,7 +15,7 @@ from treadle.base.headers import trace_id_of
 from treadle.base.ids import check_id
 from treadle.base.wording import error_line, plural
 from treadle.bulk_action import BULK_TYPE
-from treadle.dashboard.access import Action, NotShown
+from treadle.dashboard.access import Action, not_there
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.payloads import Payload, shown_headers, shown_item_json, shown_payload, shown_reasons
 from treadle.dashboard.steps import RECORDED, ItemSteps, read_steps
@@ -96,7 +96,7 @@ async def read(visit: Visit) -> ItemPage | Elsewhere:
         client.get(id), visit.in_time(client.why(id)), visit.in_time(client.related(id))
     )
     if state is None:
-        raise NotShown(f"there is no item {id!r}: it never was, or it is not kept any more")
+        raise not_there(f"there is no item {id!r}", "it never was, or it is not kept any more")
     if state.type == BULK_TYPE:
         return Elsewhere(visit.url(f"/bulk/{segment(state.group_id)}"))
     found, recorded, logs = await asyncio.gather(

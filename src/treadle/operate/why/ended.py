@@ -181,6 +181,12 @@ def _open(group: GroupFacts) -> Reason:
 def no_item_reasons(facts: NoItem) -> list[Reason]:
     """No item has this id."""
     whose = "no item" if facts.tenant is None else f"no item of tenant {plain(facts.tenant)}"
+    if facts.away:
+        text = (
+            f"{whose} in the stores that answer has the id {plain(facts.id)}: {listed(sorted(facts.away))} "
+        )
+        text += "may have it"
+        return [Reason(kind="unknown", text=text, refs=(facts.id,), fix="treadle stores")]
     text = f"{whose} has the id {plain(facts.id)}: it never existed, is another tenant's, was pruned "
     text += "or deleted, or the transaction that submits it has not been committed"
     return [Reason(kind="unknown", text=text, refs=(facts.id,), fix="check the id, the tenant and the store")]

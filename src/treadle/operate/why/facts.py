@@ -83,6 +83,8 @@ class NoItem(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     tenant: str | None = None
+    away: tuple[str, ...] = ()
+    """The stores that do not answer, and may have it."""
 
 
 class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from treadle.backend import Backend
+from treadle.backend import Backend, left_out
 from treadle.base.wording import plain
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import limits_of, used_limit
@@ -126,7 +126,7 @@ async def _follow(core: Core, facts: ItemFacts | GroupFacts | NoItem, *, viewer:
         seen.add(name)
         if name.startswith(GROUP_MARK):
             group = await _read_group(core.backend, name[1:], tenant)
-            facts = NoItem(id=name) if group is None else group
+            facts = NoItem(id=name, away=tuple(left_out())) if group is None else group
         else:
             facts = await _read(core, name, tenant, viewer=viewer)
         reasons += _about(name, facts, viewer)
@@ -183,7 +183,7 @@ async def _read(
     backend = core.backend
     explained = await backend.explain(id, tenant=tenant)
     if explained is None:
-        return await _read_group(backend, id, tenant) or NoItem(id=id, tenant=tenant)
+        return await _read_group(backend, id, tenant) or NoItem(id=id, tenant=tenant, away=tuple(left_out()))
     others = has_others(explained.workers, viewer, explained.now)
     explained = replace(explained, workers=seen_workers(explained.workers, viewer))
     item = explained.item
