@@ -286,10 +286,7 @@ class NotFound(TreadleError, LookupError):
     def __init__(self, id: str, what: str = "item", *, away: Collection[str] = ()) -> None:
         where, why = "here", _WHY_NOT_FOUND.get(what, _WHY_NO_ITEM)
         if away:
-            where, why = (
-                "in the stores that answer",
-                f"one that does not may have it ({', '.join(sorted(away))})",
-            )
+            where, why = "in the stores that answer", f"{', '.join(sorted(away))} may have it"
         super().__init__(f"no {what} {id!r} {where}: {why}")
         self.id = id
         self.what = what

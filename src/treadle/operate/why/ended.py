@@ -182,10 +182,8 @@ def no_item_reasons(facts: NoItem) -> list[Reason]:
     """No item has this id."""
     whose = "no item" if facts.tenant is None else f"no item of tenant {plain(facts.tenant)}"
     if facts.away:
-        text = (
-            f"{whose} in the stores that answer has the id {plain(facts.id)}: {listed(sorted(facts.away))} "
-        )
-        text += "may have it"
+        text = f"{whose} in the stores that answer has the id {plain(facts.id)}: "
+        text += f"{listed(sorted(facts.away))} may have it"
         return [Reason(kind="unknown", text=text, refs=(facts.id,), fix="treadle stores")]
     text = f"{whose} has the id {plain(facts.id)}: it never existed, is another tenant's, was pruned "
     text += "or deleted, or the transaction that submits it has not been committed"
