@@ -50,13 +50,14 @@ _MOST_MARKS: Final = 150
 _MOST_AGED: Final = 400
 """Kinds that are looked at for the ages of all queues. Each queue has its share."""
 _LEAST_AGED: Final = 20
+_ALL: Final = 2**53
 
 
 class ReadyHead(NamedTuple):
     """The ready items of some kinds."""
 
     size: int
-    """0 if they were not counted."""
+    """As far as they were counted."""
     place: bytes
     """Of the first of them: the lowest goes first."""
     ready_at: float
@@ -91,9 +92,8 @@ class RedisWatch(RedisRead):
         for some in portions(lines, max(1, min(count, _MOST_KINDS))):
             if len(shown) >= count:
                 break
-            heads = await self._heads(
-                [[kinds[at : at + 4] for at in range(0, len(kinds), 4)] for _, _, kinds in some], counted=True
-            )
+            numbers = [[kinds[at : at + 4] for at in range(0, len(kinds), 4)] for _, _, kinds in some]
+            heads = await self._heads(numbers, most=cap + 1)
             shown += (
                 _line(tenant, lane, head, cap)
                 for (tenant, lane, _), head in zip(some, heads, strict=True)
@@ -125,7 +125,7 @@ class RedisWatch(RedisRead):
         # Doomed items count as ready, and are in no line.
         kinds = counted.ready(unserved, tenant) if doomed else {}
         if kinds:
-            heads = await self._heads(list(kinds.values()), counted=True)
+            heads = await self._heads(list(kinds.values()), most=_ALL)
             unserved = Counter(
                 {type: head.size for type, head in zip(kinds, heads, strict=True) if head is not None}
             )
@@ -168,13 +168,13 @@ class RedisWatch(RedisRead):
         return [mark for _, mark in shown]
 
     async def _heads(
-        self, lists: Sequence[Sequence[bytes]], *, counted: bool = False
+        self, lists: Sequence[Sequence[bytes]], *, most: int = 0
     ) -> list[ReadyHead | None]:
-        """The heads of lists of kinds. None: none of them has an item in line. `counted`: with the number of
-        these."""
+        """The heads of lists of kinds. None: none of them has an item in line. `most`: they are counted until
+        there are that many."""
         found: list[ReadyHead | None] = [None] * len(lists)
         for some in _in_portions(lists):
-            asked: list[Argument] = [int(counted)]
+            asked: list[Argument] = [most]
             for _, numbers in some:
                 asked += (len(numbers), *numbers)
             heads = await self._link.run(_HEADS, asked, on="read")

@@ -1,12 +1,12 @@
 -- uses: store kinds rows raw_rows
 -- reads
--- Heads: the first ready row of each of several lists of kinds. Arguments: 1 if their rows are counted too, else 0; for
--- each list, how many kinds, then their numbers. Answers for each, if it has ready rows: how many or 0, the place of the
--- first (priority and place), since when it is ready(8), and its id; else false.
+-- Heads: the first ready row of each of several lists of kinds. Arguments: how far their rows are counted, 0 if they are
+-- not; for each list, how many kinds, then their numbers. Answers for each, if it has ready rows: how many, as far as they
+-- are counted, the place of the first (priority and place), since when it is ready(8), and its id; else false.
 
 local HIGHEST = string.rep('\255', 17) -- no rest is above this
 
-local counts_rows, ready = ARGV[1] == '1', K.ready
+local cap, ready = tonumber(ARGV[1]), K.ready
 local heads, numbers, sizes = {}, {}, {}
 local at, list = 2, 0
 while at <= #ARGV do
@@ -20,7 +20,7 @@ while at <= #ARGV do
       if not first or its_priority < priority or (its_priority == priority and its_place < place) then
         first, priority, place = head, its_priority, its_place
       end
-      if counts_rows then size = size + call('ZLEXCOUNT', ready, '[' .. k, '[' .. k .. HIGHEST) end
+      if size < cap then size = size + call('ZLEXCOUNT', ready, '[' .. k, '[' .. k .. HIGHEST) end
     end
   end
   heads[list], sizes[list] = first, size

@@ -8,8 +8,9 @@
 local MOST_LOOKED, MOST_DECODED = 800, 300 -- numbers in one call; the second if all of their rows is looked at
 local MOST_SEEN = 2000 -- the same if no kinds have to be read
 local MOST_BYTES = 500000
-local MOST_OPEN, MOST_DUE = 2000, 4000 -- that are collected and sorted; the second of those of a tenant that wait
-local LARGEST, FIRST = 250, 20 -- numbers that are read at once: the second before it is known how long rows are
+local MOST_OPEN, MOST_WAITING = 2000, 4000 -- that are collected and sorted; the second of those of a tenant that wait
+local LARGEST, FIRST = 250, 20 -- numbers that are read at once: the second before it is known how long rows are, and beyond
+-- those among which as many were found before as are asked for
 local BYTES_AT_ONCE = 200000
 local DISORDER = 60 -- seconds by which the order of numbers and that of instants may differ
 
@@ -36,7 +37,7 @@ local function source_of()
     return ListSources.group(where.group_id, tenant, bound, oldest_first, most_looked + LARGEST)
   end
   if asked.source == 'held' then return ListSources.held(tenant, bound, oldest_first, MOST_OPEN) end
-  if asked.source == 'open' then return ListSources.open(filter.statuses, tenant, bound, oldest_first, MOST_OPEN, MOST_DUE) end
+  if asked.source == 'open' then return ListSources.open(filter.statuses, tenant, bound, oldest_first, MOST_OPEN, MOST_WAITING) end
   local label = asked.label
   local prefix = label and struct.pack('>I2', #label) .. label or ''
   return ListSources.index(INDEXES[asked.index], prefix, bound, oldest_first, label and tenant)
@@ -82,6 +83,7 @@ while not source.ended and #found < asked.most and look.looked < reach and read 
     break
   end
   size = math.max(1, math.min(LARGEST, math.floor(BYTES_AT_ONCE / (look.bytes / read + 1))))
+  if #found > 0 then size = math.min(size, math.ceil((asked.most - #found) * read / #found) + FIRST) end
 end
 
 local last = look.last ~= '' and call('HGET', K.item, look.last)

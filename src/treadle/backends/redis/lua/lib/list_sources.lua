@@ -83,26 +83,46 @@ do
     return source
   end
 
-  -- The given numbers, which may be repeated and in any order.
+  local function before(a, b) return number(a) < number(b) end
+  local function after(a, b) return number(a) > number(b) end
+
+  -- The given numbers, which may be repeated and in any order. Lists often need few of many: those of 256 numbers are
+  -- sorted when it is their turn.
   function ListSources.given(numbers, bound, oldest_first)
-    local values, seen = {}, {}
+    local starts, parts = {}, {}
     for i = 1, #numbers do
-      local value = number(numbers[i])
-      local is_after = not bound or (oldest_first and value > bound) or (not oldest_first and value < bound)
-      if is_after and not seen[value] then
-        seen[value] = true
-        values[#values + 1] = value
+      local n = numbers[i]
+      local start = sub(n, 1, 5)
+      local part = parts[start]
+      if part then
+        part[#part + 1] = n
+      else
+        starts[#starts + 1], parts[start] = start .. '\0', {n}
       end
     end
-    table.sort(values)
-    local source = {ended = #values == 0}
-    local behind = 0
+    local in_order = oldest_first and before or after
+    sort(starts, in_order)
+    local source = {ended = #starts == 0}
+    local part, at, last = 0, 1, nil
+    local rests = {}
 
     function source.take(size)
-      local found, left = {}, #values - behind
-      for i = 1, math.min(size, left) do found[i] = packed(values[oldest_first and behind + i or left - i + 1]) end
-      behind = behind + #found
-      source.ended = behind == #values
+      local found = {}
+      while #found < size do
+        local n = rests[at]
+        if n then
+          local is_after = not bound or (oldest_first and number(n) > bound) or (not oldest_first and number(n) < bound)
+          if is_after and n ~= last then found[#found + 1] = n end
+          at, last = at + 1, n
+        elseif part == #starts then
+          break
+        else
+          part, at = part + 1, 1
+          rests = parts[sub(starts[part], 1, 5)]
+          sort(rests, in_order)
+        end
+      end
+      source.ended = part == #starts and at > #rests
       return found
     end
 
@@ -175,19 +195,30 @@ do
     return numbers and ListSources.given(numbers, bound, oldest_first)
   end
 
+  -- The same of the rows of a tenant that name others in `after`: they are blocked, or were. Each member ends with a number.
+  local function waiting_rows(tenant, most)
+    local members = call('ZRANGEBYLEX', K.waiters, '[' .. tenant, '[' .. tenant .. HIGHEST, 'LIMIT', 0, most + 1)
+    if #members <= most then return members end
+  end
+
   -- The open rows, if there are at most `most` in the sets that can hold rows of these statuses; else nil. `tenant`: of
-  -- rows that wait, only its own, if these are at most `most_due`.
-  function ListSources.open(statuses, tenant, bound, oldest_first, most, most_due)
+  -- rows that wait, only its own, if these are at most `most_waiting`.
+  function ListSources.open(statuses, tenant, bound, oldest_first, most, most_waiting)
     local hashes, sets, numbers = {K.held}, {K.doomed}, {}
-    if statuses.b then hashes[2] = K.gates end
+    if statuses.b and not tenant then hashes[2] = K.gates end
     if statuses.r then sets[2] = K.ready end
     if statuses.w and not tenant then sets[#sets + 1] = K.due end
     local total = 0
     for _, key in ipairs(hashes) do total = total + call('HLEN', key) end
     for _, key in ipairs(sets) do total = total + call('ZCARD', key) end
     if total > most then return nil end
-    if statuses.w and tenant then numbers = due_rows('', tenant, most_due) end
-    if not numbers then return nil end
+    local parts = {}
+    if tenant and statuses.w then parts[1] = due_rows('', tenant, most_waiting) or false end
+    if tenant and statuses.b then parts[#parts + 1] = waiting_rows(tenant, most_waiting) or false end
+    for _, found in ipairs(parts) do
+      if not found then return nil end
+      last_six(numbers, found)
+    end
     for _, key in ipairs(hashes) do last_six(numbers, call('HKEYS', key)) end
     for _, key in ipairs(sets) do last_six(numbers, call('ZRANGE', key, 0, -1)) end
     return ListSources.given(numbers, bound, oldest_first)
