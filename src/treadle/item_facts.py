@@ -82,6 +82,10 @@ class QueueAge(msgspec.Struct, frozen=True, gc=False):
     oldest_ready: float
     """When the item became ready that has waited for the longest time, of those that are first in their lines
     (`Line.first`), parked or not. At most 200 lines of a queue are looked at. Paused queues are included."""
+    tenant: str = ""
+    """Of that item. Empty: the store does not say."""
+    type: str = ""
+    """Of that item. Empty: the store does not say."""
 
 
 class UnservedType(msgspec.Struct, frozen=True, gc=False):

@@ -114,14 +114,31 @@ async def test_a_look_reads_few_queues_anew_however_many_are_late() -> None:
     await app.pause(type="scan")
     for n in range(60):
         await app.tenant("beta").enqueue(scan(), queue=f"q{n:02}")
-        await app.enqueue(send(), queue=f"q{n:02}")
         clock.advance(1)
+        await app.enqueue(send(), queue=f"q{n:02}")
     clock.advance(600)
     await backend.beat(Heartbeat(worker="w1", lease=60))
     backend.reset()
     late = [each.refs for each in await app.problems() if each.kind == "late"]
     assert (late[0], len(late)) == (("q00",), LATE_LOOKED_AT)
     assert backend.total("lines", "get") <= 2 * LATE_LOOKED_AT
+    await app.close()
+
+
+async def test_a_look_reads_no_lines_if_the_oldest_item_could_run() -> None:
+    clock = ManualClock()
+    backend = CountingBackend(MemoryBackend(clock=clock))
+    app = Treadle(backend, work=[send, scan], clock=clock)
+    await app.pause(type="scan")
+    await app.enqueue(send(), lane="a")
+    clock.advance(100)
+    await app.enqueue(scan(), lane="b")
+    clock.advance(600)
+    await backend.beat(Heartbeat(worker="w1", lease=60))
+    backend.reset()
+    late = [each.text for each in await app.problems() if each.kind == "late"]
+    assert late == ["queue default: an item has been ready for 11 min 40 s; 1 ready item waits"]
+    assert backend.total("lines", "get") == 0
     await app.close()
 
 

@@ -220,19 +220,14 @@ async def _read_ages(
     max_wait: float,
 ) -> tuple[QueueAge, ...]:
     """Since when items have waited that could run. Ages of queues with others besides are read anew, if they
-    are long. What waits behind an item that cannot run is not known, nor in the queues that are not looked
-    at: such an age is left out."""
-    ages, left = {each.queue: each for each in overview.ages}, LATE_LOOKED_AT
+    are long, and the oldest item is not known to be one that could run. What waits behind an item that cannot
+    run is not known, nor in the queues that are not looked at: such an age is left out."""
+    ages = {each.queue: each for each in overview.ages}
     able = {(each.tenant, each.queue, each.type) for each in could_run}
     ready = counts_by((each for each in overview.counts if each.status == "ready"), "queue")
     late = late_queues(overview, fleet, could_run, max_wait, tenant)
-    for age in sorted(late, key=lambda each: each.oldest_ready):
-        if all((each.tenant, each.queue, each.type) in able for each in ready.get(age.queue, ())):
-            continue
-        del ages[age.queue]
-        left -= 1
-        if left < 0:
-            continue
+
+    async def read(age: QueueAge) -> QueueAge | None:
         tenants = {name for name, queue, _ in able if queue == age.queue}
         lines = [
             each
@@ -242,9 +237,19 @@ async def _read_ages(
         for line in sorted(lines, key=lambda each: each.oldest_ready):
             (first,) = await backend.get([line.first], tenant=line.tenant)
             if first is not None and (line.tenant, age.queue, first.type) in able:
-                ages[age.queue] = replace(age, oldest_ready=line.oldest_ready)
-                break
-    return tuple(ages.values())
+                return replace(age, oldest_ready=line.oldest_ready)
+        return None
+
+    asked = [
+        age
+        for age in sorted(late, key=lambda each: each.oldest_ready)
+        if (age.tenant, age.queue, age.type) not in able
+        and not all((each.tenant, each.queue, each.type) in able for each in ready.get(age.queue, ()))
+    ]
+    for age in asked:
+        del ages[age.queue]
+    found = await asyncio.gather(*(read(age) for age in asked[:LATE_LOOKED_AT]))
+    return (*ages.values(), *(age for age in found if age is not None))
 
 
 async def _others_waited(backend: Backend, tenant: str | None, overview: Overview, flood: Flood) -> float:

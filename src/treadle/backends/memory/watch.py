@@ -211,9 +211,9 @@ def _ages(store: MemoryTables, tenant: str | None) -> Iterator[QueueAge]:
     for queue in sorted(queues):
         lines = (line for line in _lines(store, queue) if tenant in (None, line.tenant))
         parts = _parts_by_line(islice(lines, MOST_AGED_LINES)).values()
-        oldest = min((_first(each).ready_at for each in parts), default=None)
+        oldest = min(map(_first, parts), key=lambda each: each.ready_at, default=None)
         if oldest is not None:
-            yield QueueAge(queue, oldest)
+            yield QueueAge(queue, oldest.ready_at, oldest.kind.tenant, oldest.kind.type)
 
 
 def _names(level: FairLevel) -> Iterable[str]:

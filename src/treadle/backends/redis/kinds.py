@@ -15,7 +15,7 @@ from typing import Final
 from treadle.item import Filter, Status
 from treadle.store.rules.watching import CountKey
 
-from .item_bytes import STATUSES, read_kind
+from .item_bytes import STATUSES, KindNames, read_kind
 
 kind_names: Final = lru_cache(maxsize=16_384)(read_kind)
 
@@ -102,6 +102,10 @@ class KindCounts:
             for key, place in self._in_order
             if self._sums[place] and tenant in (None, key[0]) and key[3] not in without
         }
+
+    def kind(self, number: bytes) -> KindNames:
+        """What the number of a kind stands for that has items."""
+        return kind_names(self._rows[number])
 
     def lines(self, queue: str, tenant: str | None) -> Iterator[list[bytes]]:
         """The lines of a queue that have ready items: the numbers of their kinds that have some."""

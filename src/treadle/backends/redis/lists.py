@@ -10,7 +10,7 @@ many items of a tenant, queue or type there are: a walk ends when it has found t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from struct import Struct as Bytes
 from typing import Any, Final
 
@@ -232,7 +232,7 @@ class ListWalk:
         state, position, looked, queued_at, rows = answer
         if state == _TOO_MANY:
             self._source = "pages"
-            await self._read_pages()
+            self._take_pages(_page_counts(rows, self._plan) if rows else await self._count_pages())
             return 0
         if position:
             self._position = int.from_bytes(position, "big")
@@ -303,32 +303,30 @@ class ListWalk:
     # -- pages -----------------------------------------------------------------------------------------
 
     async def _read_pages(self) -> None:
-        """Find the pages that may have items that are asked for."""
-        counts = await self._page_counts()
+        self._take_pages(await self._count_pages())
+
+    def _take_pages(self, counts: Mapping[int, int]) -> None:
+        """Walk along those that may have items that are asked for."""
         self._pages = sorted((page for page in counts if counts[page] > 0), reverse=not self._oldest_first)
         self._drop_pages()
         self._has_ended = not self._pages
 
-    async def _page_counts(self) -> dict[int, int]:
+    async def _count_pages(self) -> dict[int, int]:
         """How many of the items that are asked for each page has at most."""
-        counts: dict[bytes, int] = {}
+        found: dict[bytes, bytes] = {}
         key, cursor = self._link.key("pages"), b"0"
         await self._link.run(UNFOLDED, on="read")
         while True:
             scan = await self._link.command(b"HSCAN", key, cursor, b"COUNT", _SCANNED, on="read")
             cursor, values = scan
-            counts |= dict(zip(values[::2], map(int, values[1::2]), strict=True))
+            found |= dict(zip(values[::2], values[1::2], strict=True))
             if cursor == b"0":
                 break
-        ended = {page[:-1]: count for page, count in counts.items() if page.endswith(b"e")}
-        whole = {page: count for page, count in counts.items() if not page.endswith(b"e")}
-        if self._plan.only_open:
-            return {int(page): count - ended.get(page, 0) for page, count in whole.items()}
-        return {int(page): ended.get(page, 0) if self._plan.only_ended else whole[page] for page in whole}
+        return _page_counts([each for pair in found.items() for each in pair], self._plan)
 
     async def _skip_to(self, at: float) -> None:
         """Begin at the page whose items were submitted at about this instant."""
-        pages = sorted(await self._page_counts())
+        pages = sorted(await self._count_pages())
         earlier: int = await self._link.run(_LIST_START, [repr(at), *pages], on="read")
         if self._oldest_first and earlier > 1:
             self._position = pages[earlier - 1] * _PAGE_SIZE - 1
@@ -344,6 +342,20 @@ class ListWalk:
             self._pages = [page for page in self._pages if page * _PAGE_SIZE + _PAGE_SIZE - 1 > at]
         else:
             self._pages = [page for page in self._pages if page * _PAGE_SIZE < at]
+
+
+def _page_counts(values: Sequence[bytes], plan: ListPlan) -> dict[int, int]:
+    """How many of the items that are asked for each page has at most. values: the hash `pages`."""
+    whole: dict[int, int] = {}
+    ended: dict[int, int] = {}
+    for page, count in zip(values[::2], values[1::2], strict=True):
+        if page.endswith(b"e"):
+            ended[int(page[:-1])] = int(count)
+        else:
+            whole[int(page)] = int(count)
+    if plan.only_open:
+        return {page: count - ended.get(page, 0) for page, count in whole.items()}
+    return {page: ended.get(page, 0) for page in whole} if plan.only_ended else whole
 
 
 def pack_filter(where: Filter) -> bytes:

@@ -32,7 +32,7 @@ from treadle.store.rules.watching import (
 )
 
 from .item_bytes import STATUSES, Argument, item_state, read_double, read_item
-from .kinds import kind_names
+from .kinds import KindCounts, kind_names
 from .read import NOT_COUNTED, RedisRead, full_state, portions
 from .scripts import RedisScript
 from .workers import read_workers
@@ -62,6 +62,8 @@ class ReadyHead(NamedTuple):
     """Of the first of them: the lowest goes first."""
     ready_at: float
     id: str
+    kind: bytes
+    """Its number."""
 
 
 class RedisWatch(RedisRead):
@@ -132,7 +134,7 @@ class RedisWatch(RedisRead):
         return Overview(
             now=at,
             counts=shown_counts(found),
-            ages=tuple(await self._ages(lines)),
+            ages=tuple(await self._ages(lines, counted)),
             unserved=tuple(
                 UnservedType(type, number, unserved_since(type, workers, lost, at))
                 for type, number in sorted(unserved.items())
@@ -141,15 +143,16 @@ class RedisWatch(RedisRead):
             releases=_releases(began),
         )
 
-    async def _ages(self, queues: Mapping[str, Sequence[list[bytes]]]) -> list[QueueAge]:
+    async def _ages(self, queues: Mapping[str, Sequence[list[bytes]]], counted: KindCounts) -> list[QueueAge]:
         """queues: the kinds of their lines."""
         names = [queue for queue, lines in queues.items() for _ in lines]
         heads = await self._heads([line for lines in queues.values() for line in lines])
-        oldest: dict[str, float] = {}
+        oldest: dict[str, ReadyHead] = {}
         for queue, head in zip(names, heads, strict=True):
-            if head is not None:
-                oldest[queue] = min(head.ready_at, oldest.get(queue, head.ready_at))
-        return [QueueAge(queue, at) for queue, at in sorted(oldest.items())]
+            if head is not None and (queue not in oldest or head.ready_at < oldest[queue].ready_at):
+                oldest[queue] = head
+        found = ((queue, head, counted.kind(head.kind)) for queue, head in sorted(oldest.items()))
+        return [QueueAge(queue, head.ready_at, kind.tenant, kind.type) for queue, head, kind in found]
 
     async def marks(
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
@@ -167,9 +170,7 @@ class RedisWatch(RedisRead):
         shown.sort(key=lambda each: (each[1].last_at, each[0]), reverse=True)
         return [mark for _, mark in shown]
 
-    async def _heads(
-        self, lists: Sequence[Sequence[bytes]], *, most: int = 0
-    ) -> list[ReadyHead | None]:
+    async def _heads(self, lists: Sequence[Sequence[bytes]], *, most: int = 0) -> list[ReadyHead | None]:
         """The heads of lists of kinds. None: none of them has an item in line. `most`: they are counted until
         there are that many."""
         found: list[ReadyHead | None] = [None] * len(lists)
@@ -283,11 +284,13 @@ def _in_portions(lists: Sequence[Sequence[bytes]]) -> Iterator[list[tuple[int, S
         yield found
 
 
-def _first(known: ReadyHead | None, size: int, place: bytes, ready_at: bytes, id: bytes) -> ReadyHead:
+def _first(
+    known: ReadyHead | None, size: int, place: bytes, ready_at: bytes, id: bytes, kind: bytes
+) -> ReadyHead:
     """The head of two lists together."""
     if known is not None and known.place < place:
         return known._replace(size=known.size + size)
-    return ReadyHead(size + (known.size if known else 0), place, read_double(ready_at), id.decode())
+    return ReadyHead(size + (known.size if known else 0), place, read_double(ready_at), id.decode(), kind)
 
 
 def _line(tenant: str, lane: str, head: ReadyHead, cap: int) -> Line:

@@ -93,9 +93,16 @@ async def read(visit: Visit) -> OverviewPage:
 
 async def _read(visit: Visit) -> OverviewPage:
     span = span_of(visit)
-    (overview, depth, look, uses, scheduled), throughput = await asyncio.gather(
-        _read_with_overview(visit), read_throughput(visit, span)
+    # If some were scheduled lately, they are looked at with the overview, not after it.
+    key = "scheduled", visit.tenant, visit.store
+    at_once = bool(await visit.site.names.get(key, _nothing))
+    (overview, depth, look, uses, scheduled), throughput, early = await asyncio.gather(
+        _read_with_overview(visit, counts_scheduled=not at_once),
+        read_throughput(visit, span),
+        _count_scheduled(visit) if at_once else _nothing(),
     )
+    if depth is not None:
+        visit.site.names.put(key, depth.of("scheduled") > 0)
     if look is not None:
         visit.site.names.put(_menu_key(visit), _menu_counts(look))
     states = [] if overview is None else shown_queues(queue_states(overview, None))
@@ -115,12 +122,16 @@ async def _read(visit: Visit) -> OverviewPage:
         if overview is None
         else [row.owner or row.name for row in _waited_for(reached, overview)],
         throughput=throughput if visit.store is None else None,
-        scheduled=scheduled,
+        scheduled=scheduled if early is None or overview is None else early,
     )
 
 
+async def _nothing() -> None:
+    return None
+
+
 async def _read_with_overview(
-    visit: Visit,
+    visit: Visit, *, counts_scheduled: bool
 ) -> tuple[Overview | None, Depth | None, StoreLook | None, list[LimitUse] | None, ScheduledParts]:
     """The overview and the depth of all queues, and what is read at the same time as soon as these are
     known."""
@@ -131,9 +142,9 @@ async def _read_with_overview(
     look, uses, scheduled = await asyncio.gather(
         visit.in_time(visit.client.look(quick=True, overview=overview)),
         visit.in_time(visit.client.limits(overview=overview)),
-        _scheduled(visit, depth),
+        _count_scheduled(visit) if counts_scheduled and depth.of("scheduled") else _nothing(),
     )
-    return overview, depth, look, uses, scheduled
+    return overview, depth, look, uses, scheduled or ScheduledParts()
 
 
 async def _look(visit: Visit) -> StoreLook:
@@ -169,9 +180,7 @@ async def _has_several_marks(visit: Visit, look: StoreLook | None) -> bool:
     return marks is None or len(marks) > 1
 
 
-async def _scheduled(visit: Visit, depth: Depth) -> ScheduledParts:
-    if not depth.of("scheduled"):
-        return ScheduledParts()
+async def _count_scheduled(visit: Visit) -> ScheduledParts:
     found = await visit.in_time(count_scheduled(visit.client.backend, visit.tenant, SCHEDULED_LOOKED_AT))
     unknown = ScheduledPart(more=True)
     return ScheduledParts(unknown, unknown) if found is None else found

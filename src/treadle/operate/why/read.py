@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Literal
@@ -463,7 +464,7 @@ async def _ready_since(
     core: Core, queue: str, tenant: str | None, types: Sequence[UnservedType]
 ) -> dict[str, float]:
     """Since when the oldest ready item of each of these types could run."""
-    found = [await _oldest(core, queue, tenant, each.type) for each in types]
+    found = await asyncio.gather(*(_oldest(core, queue, tenant, each.type) for each in types))
     return {item.type: item.due_at for item in found if item is not None}
 
 

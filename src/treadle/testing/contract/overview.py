@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.backend import Backend
 from treadle.item import Count, Heartbeat
-from treadle.item_facts import Overview, QueueAge, UnservedType
+from treadle.item_facts import Overview, UnservedType
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .build import (
@@ -235,7 +235,20 @@ class QueueAgeCases:
         """Not all lines are looked at."""
         await submit(backend, *(item(lane=f"l{n}", tenant=f"t{n % 7}") for n in range(500)))
         assert await ages(backend) == {"default": near(0)}
-        assert (await backend.overview()).ages == (QueueAge("default", near(await backend.now())),)
+        (age,) = (await backend.overview()).ages
+        assert (age.queue, age.oldest_ready) == ("default", near(await backend.now()))
+
+    @needs("watching")
+    async def test_the_age_of_a_queue_may_say_which_item_it_is_of(self, subject: Subject) -> None:
+        backend = subject.backend
+        await submit(backend, item("x", type="late", tenant="acme", lane="a"))
+        await subject.advance(10)
+        await submit(
+            backend, item("y", type="new", tenant="acme", lane="b", priority=5), item("z", type="new")
+        )
+        for options in ({}, {"tenant": "acme"}):
+            (age,) = (await backend.overview(**options)).ages
+            assert (age.tenant, age.type) in (("acme", "late"), ("", ""))
 
 
 class UnservedTypeCases:

@@ -2,7 +2,8 @@
 -- reads
 -- Heads: the first ready row of each of several lists of kinds. Arguments: how far their rows are counted, 0 if they are
 -- not; for each list, how many kinds, then their numbers. Answers for each, if it has ready rows: how many, as far as they
--- are counted, the place of the first (priority and place), since when it is ready(8), and its id; else false.
+-- are counted, the place of the first (priority and place), since when it is ready(8), its id, and the number of its kind;
+-- else false.
 
 local HIGHEST = string.rep('\255', 17) -- no rest is above this
 
@@ -34,7 +35,7 @@ for i = 1, #heads do
     row = row + 1
     local item = items[row]
     local ready_at = states[row] and struct.pack('>d', Rows.get(numbers[row]).ready_at) or sub(item, 12, 19)
-    heads[i] = {sizes[i], sub(head, 5, 14), ready_at, RawRows.id(item)}
+    heads[i] = {sizes[i], sub(head, 5, 14), ready_at, RawRows.id(item), sub(head, 1, 4)}
   end
 end
 return heads

@@ -3,11 +3,13 @@
 -- List: a portion of a list. Arguments: a map, from lists.py: where, source, index, label, pages, bound, oldest_first,
 -- most, reach, full; the numbers of the rows, if the source is 'given'; the numbers of all kinds that the filter finds,
 -- if they are known. Answers whether there may be more rows (see below), the last number that was looked at, how many rows
--- that were, when the last of these was submitted, and the rows.
+-- that were, when the last of these was submitted, and the rows. If there are too many for its source, in place of the
+-- rows: `pages`, unless these are many too.
 
 local MOST_LOOKED, MOST_DECODED = 800, 300 -- numbers in one call; the second if all of their rows is looked at
 local MOST_SEEN = 2000 -- the same if no kinds have to be read
 local MOST_BYTES = 500000
+local MOST_PAGES = 5000 -- entries of `pages` that are answered
 local MOST_OPEN, MOST_WAITING = 2000, 4000 -- that are collected and sorted; the second of those of a tenant that wait
 local LARGEST, FIRST = 250, 20 -- numbers that are read at once: the second before it is known how long rows are, and beyond
 -- those among which as many were found before as are asked for
@@ -53,7 +55,9 @@ end
 
 if is_unknown() then return {BEYOND, '', 0, '', {}} end
 local source = source_of()
-if not source then return {TOO_MANY, '', 0, '', {}} end
+if not source then
+  return {TOO_MANY, '', 0, '', call('HLEN', K.pages) <= MOST_PAGES and call('HGETALL', K.pages) or {}}
+end
 
 -- Whether all rows after this one were submitted too early, or too late.
 local function is_beyond(n)

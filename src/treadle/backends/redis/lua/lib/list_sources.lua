@@ -11,7 +11,7 @@ do
   local HIGHEST = string.rep('\255', 12) -- no rest is above this
   local PAGE = 1000
 
-  local function number(n) return (struct.unpack('>I6', n)) end
+  local function number(n) return (struct.unpack('>I6', n, #n - 5)) end
   local function packed(value) return struct.pack('>I6', value) end
 
   local CHARACTERS = {} -- by their numbers
@@ -83,46 +83,49 @@ do
     return source
   end
 
-  local function before(a, b) return number(a) < number(b) end
-  local function after(a, b) return number(a) > number(b) end
-
-  -- The given numbers, which may be repeated and in any order. Lists often need few of many: those of 256 numbers are
-  -- sorted when it is their turn.
+  -- The numbers with which these texts end. They may be repeated and in any order. Lists often need few of many: those of
+  -- 256 numbers are sorted when it is their turn.
   function ListSources.given(numbers, bound, oldest_first)
-    local starts, parts = {}, {}
+    local parts, starts, start_of = {}, {}, {}
     for i = 1, #numbers do
       local n = numbers[i]
-      local start = sub(n, 1, 5)
+      local start = sub(n, -6, -2)
       local part = parts[start]
       if part then
         part[#part + 1] = n
       else
-        starts[#starts + 1], parts[start] = start .. '\0', {n}
+        parts[start] = {n}
+        local value = struct.unpack('>I5', start)
+        starts[#starts + 1], start_of[value] = value, start
       end
     end
-    local in_order = oldest_first and before or after
-    sort(starts, in_order)
+    sort(starts)
     local source = {ended = #starts == 0}
-    local part, at, last = 0, 1, nil
-    local rests = {}
+    local left, values, at, last = #starts, {}, 1, nil
+
+    local function next_part()
+      local start = starts[oldest_first and #starts - left + 1 or left]
+      left, at, values = left - 1, 1, {}
+      local part = parts[start_of[start]]
+      for i = 1, #part do values[i] = number(part[i]) end
+      sort(values)
+    end
 
     function source.take(size)
       local found = {}
       while #found < size do
-        local n = rests[at]
-        if n then
-          local is_after = not bound or (oldest_first and number(n) > bound) or (not oldest_first and number(n) < bound)
-          if is_after and n ~= last then found[#found + 1] = n end
-          at, last = at + 1, n
-        elseif part == #starts then
+        if at <= #values then
+          local value = values[oldest_first and at or #values - at + 1]
+          local is_after = not bound or (oldest_first and value > bound) or (not oldest_first and value < bound)
+          if is_after and value ~= last then found[#found + 1] = packed(value) end
+          at, last = at + 1, value
+        elseif left == 0 then
           break
         else
-          part, at = part + 1, 1
-          rests = parts[sub(starts[part], 1, 5)]
-          sort(rests, in_order)
+          next_part()
         end
       end
-      source.ended = part == #starts and at > #rests
+      source.ended = left == 0 and at > #values
       return found
     end
 
@@ -169,8 +172,9 @@ do
 
   -- Open rows ---------------------------------------------------------------------------------------------
 
-  local function last_six(numbers, members)
-    for i = 1, #members do numbers[#numbers + 1] = sub(members[i], -6) end
+  local function add(numbers, members)
+    local size = #numbers
+    for i = 1, #members do numbers[size + i] = members[i] end
   end
 
   -- The rows of `due` from a text on after their queue and tenant, if there are at most `most`, and as many queues of
@@ -181,7 +185,7 @@ do
     for i = 1, #owners do
       local owner = owners[i]
       if not tenant or sub(owner, 5, 8) == tenant then
-        last_six(numbers, call('ZRANGEBYLEX', K.due, '[' .. owner .. from, '[' .. owner .. HIGHEST .. HIGHEST, 'LIMIT', 0,
+        add(numbers, call('ZRANGEBYLEX', K.due, '[' .. owner .. from, '[' .. owner .. HIGHEST .. HIGHEST, 'LIMIT', 0,
           most + 1 - #numbers))
         if #numbers > most then return nil end
       end
@@ -217,10 +221,10 @@ do
     if tenant and statuses.b then parts[#parts + 1] = waiting_rows(tenant, most_waiting) or false end
     for _, found in ipairs(parts) do
       if not found then return nil end
-      last_six(numbers, found)
+      add(numbers, found)
     end
-    for _, key in ipairs(hashes) do last_six(numbers, call('HKEYS', key)) end
-    for _, key in ipairs(sets) do last_six(numbers, call('ZRANGE', key, 0, -1)) end
+    for _, key in ipairs(hashes) do add(numbers, call('HKEYS', key)) end
+    for _, key in ipairs(sets) do add(numbers, call('ZRANGE', key, 0, -1)) end
     return ListSources.given(numbers, bound, oldest_first)
   end
 end
