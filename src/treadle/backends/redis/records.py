@@ -72,10 +72,11 @@ class RedisRecords(RedisVerbs):
     ) -> Sequence[Stat]:
         # Thousands of rows for some dozens of sums: what is not asked for is not decoded.
         found: dict[tuple[float, str], list[StatRow]] = {}
-        async for rows in self._read_rows(LETTERS[kept_step(step)], since, until):
+        queues = () if queue is None else (queue,)
+        async for rows in self._read_rows(LETTERS[kept_step(step)], since, until, queues):
             for name, counts in rows:
                 at, its_type, its_queue = _names_of(name)
-                if type in (None, its_type) and queue in (None, its_queue):
+                if type in (None, its_type):
                     if by == "time":
                         key = begin_of(at, step), ""
                     else:
@@ -107,7 +108,7 @@ class RedisRecords(RedisVerbs):
         self, letter: bytes, since: float, until: float | None, queues: Sequence[str] = ()
     ) -> AsyncIterator[Iterable[tuple[bytes, bytes]]]:
         """The rows of a step, by time: their names, and what is in them. Portions of `READ_PORTION` at most.
-        queues: only samples of these."""
+        queues: only those of these."""
         first = b"[" + STAT_HEAD.pack(letter, max(0.0, since))
         last = b"(" + (bytes((letter[0] + 1,)) if until is None else STAT_HEAD.pack(letter, max(0.0, until)))
         while first:
