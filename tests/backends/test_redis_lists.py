@@ -13,8 +13,8 @@ from tests.backends.redis_store import RedisSubject
 from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.scripts import RedisScript
 from treadle.item import OPEN, Filter, GroupFilter, Item, Page
-from treadle.records import BacklogSample
-from treadle.testing.contract.build import claim, end, item, items, start, submit
+from treadle.records import BacklogSample, Stat
+from treadle.testing.contract.build import claim, dependent, end, item, items, start, submit
 from treadle.testing.contract.check import everything
 from treadle.testing.contract.releases import fail_on, kill_on
 
@@ -105,6 +105,26 @@ async def test_scheduled_items_of_a_tenant_are_found_among_those_of_others(backe
     assert (await backend.list(Filter(tenant="c", status=("scheduled",)), reach=5)).items == ()
 
 
+async def test_blocked_items_of_a_tenant_are_found_among_those_of_others(backend: RedisBackend) -> None:
+    """Also if all tenants have too many together. What it submitted is not looked at in vain."""
+    await submit(backend, *items(1500, tenant="a"))
+    await end(backend, item("met", tenant="a"))
+    await submit(backend, item("open", tenant="a"), dependent("met", tenant="a", id="ready"))
+    await submit(backend, *(dependent("none", tenant="b") for _ in range(2100)))
+    new = [dependent("none", "never", tenant="a", id=f"blocked-{n}") for n in range(3)]
+    await submit(backend, *new, dependent("open", tenant="a", id="waits"))
+    expected = [*(each.id for each in new), "waits"]
+    for oldest_first in (True, False):
+        page = await backend.list(
+            Filter(tenant="a", status=("blocked",)), oldest_first=oldest_first, history=True, reach=20
+        )
+        found = [state.id for state in page.items]
+        assert (sorted(found, reverse=not oldest_first), page.reached_at) == (found, None)
+        assert sorted(found) == expected
+    assert set(page.items[-1].waiting_for) == {"none", "never"}
+    assert len(await ids(backend, tenant="b", status=("blocked",))) == 2100
+
+
 async def test_a_list_ends_when_it_has_all_items_of_a_type(backend: RedisBackend) -> None:
     """The counts say how many there are. Those of other statuses are not looked for."""
     await submit(backend, *items(3000), item("rare", type="rare"), item("held", type="rare", delay=100))
@@ -191,6 +211,19 @@ async def test_samples_of_other_queues_are_not_sent(backend: RedisBackend) -> No
     assert await bytes_sent(backend) - before < 20_000
     assert len(await backend.samples(0)) == 4000
     assert await bytes_sent(backend) - before > 20_000
+
+
+async def test_statistics_of_other_queues_are_not_sent(backend: RedisBackend) -> None:
+    """A type may have the name of a queue."""
+    names = [f"name-{n:02}" for n in range(40)]
+    stats = [Stat(at=0.0, type=type, queue=queue, dead=1) for type in names for queue in names[:20]]
+    await backend.add_stats(stats)
+    before = await bytes_sent(backend)
+    assert [each.dead for each in await backend.stats(0, queue="name-07")] == [40]
+    assert [each.dead for each in await backend.stats(0, queue="name-07", type="name-09")] == [1]
+    assert await backend.stats(0, queue="name-30") == []
+    assert await bytes_sent(backend) - before < 10_000
+    assert [each.dead for each in await backend.stats(0)] == [800]
 
 
 async def test_lists_by_time_begin_and_end_there(subject: RedisSubject) -> None:

@@ -103,9 +103,10 @@ class KindCounts:
             if self._sums[place] and tenant in (None, key[0]) and key[3] not in without
         }
 
-    def kind(self, number: bytes) -> KindNames:
-        """What the number of a kind stands for that has items."""
-        return kind_names(self._rows[number])
+    def kind(self, number: bytes) -> KindNames | None:
+        """What the number of a kind stands for. None: the kind is gone, as a later read found."""
+        row = self._rows.get(number)
+        return None if row is None else kind_names(row)
 
     def lines(self, queue: str, tenant: str | None) -> Iterator[list[bytes]]:
         """The lines of a queue that have ready items: the numbers of their kinds that have some."""

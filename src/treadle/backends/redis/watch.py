@@ -151,8 +151,12 @@ class RedisWatch(RedisRead):
         for queue, head in zip(names, heads, strict=True):
             if head is not None and (queue not in oldest or head.ready_at < oldest[queue].ready_at):
                 oldest[queue] = head
-        found = ((queue, head, counted.kind(head.kind)) for queue, head in sorted(oldest.items()))
-        return [QueueAge(queue, head.ready_at, kind.tenant, kind.type) for queue, head, kind in found]
+        found: list[QueueAge] = []
+        for queue, head in sorted(oldest.items()):
+            kind = counted.kind(head.kind)
+            names = ("", "") if kind is None else (kind.tenant, kind.type)
+            found.append(QueueAge(queue, head.ready_at, *names))
+        return found
 
     async def marks(
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000

@@ -134,7 +134,7 @@ async def _read_with_overview(
     visit: Visit, *, counts_scheduled: bool
 ) -> tuple[Overview | None, Depth | None, StoreLook | None, list[LimitUse] | None, ScheduledParts]:
     """The overview and the depth of all queues, and what is read at the same time as soon as these are
-    known."""
+    known. counts_scheduled: with how many items are suspended or held."""
     overview = await visit.in_time(visit.overview())
     if overview is None:
         return None, None, None, None, ScheduledParts()

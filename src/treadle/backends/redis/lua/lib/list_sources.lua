@@ -177,8 +177,8 @@ do
     for i = 1, #members do numbers[size + i] = members[i] end
   end
 
-  -- The rows of `due` from a text on after their queue and tenant, if there are at most `most`, and as many queues of
-  -- tenants with rows that wait; else nil. `tenant`: only its rows.
+  -- The members of `due` from a text on after their queue and tenant, if there are at most `most`, and as many queues of
+  -- tenants with rows that wait; else nil. `tenant`: only its rows. Each member ends with a number.
   local function due_rows(from, tenant, most)
     if call('ZCARD', K.due_first) > most then return nil end
     local owners, numbers = call('ZRANGE', K.due_first, 0, -1), {}
@@ -199,7 +199,7 @@ do
     return numbers and ListSources.given(numbers, bound, oldest_first)
   end
 
-  -- The same of the rows of a tenant that name others in `after`: they are blocked, or were. Each member ends with a number.
+  -- The members of `waiters` of a tenant, likewise: its rows that are blocked, or were.
   local function waiting_rows(tenant, most)
     local members = call('ZRANGEBYLEX', K.waiters, '[' .. tenant, '[' .. tenant .. HIGHEST, 'LIMIT', 0, most + 1)
     if #members <= most then return members end
