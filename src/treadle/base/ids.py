@@ -96,7 +96,8 @@ def check_id(value: object, *, field: str = "id") -> str:
 def ids_of(given: object) -> list[str]:
     """Return the ids of one or many ids, works, handles or states. InputError if one is no id."""
     if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-        return [id_of(each) for each in cast("Iterable[object]", given)]
+        some = cast("Iterable[object]", given)
+        return [check_id(each) if type(each) is str else id_of(each) for each in some]
     return [id_of(given)]
 
 

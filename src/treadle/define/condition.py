@@ -158,4 +158,4 @@ def waits_for(items: Sequence[ItemState]) -> Iterator[tuple[ItemState, list[str]
 
 
 def _has_group(names: Iterable[str]) -> bool:
-    return any(name.startswith(GROUP_MARK) for name in names)
+    return GROUP_MARK in "".join(names)

@@ -312,6 +312,8 @@ class ItemBuilder:
 
     def _split_after(self, after: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The names to wait for, and those of them that were submitted before."""
+        if set(map(type, after)) == {str}:
+            return after, ()
         if any(isinstance(id, GroupRef) for id in after):
             self.check_nested("group() in after=")
         submitted = (id for id in after if isinstance(id, SubmittedId | SubmittedGroup))

@@ -103,7 +103,9 @@ def plan_submission(
         return Rejected("duplicate_key", tuple(refused), tuple(refused.values()))
     if duplicates:
         return Rejected("duplicate_id", tuple(duplicates))
-    missing = [id for ref, item in plan.new.items() for id in _missing(plan, ref[0], item, exists)]
+    missing = [
+        id for ref, item in plan.new.items() if item.must_exist for id in _missing(plan, ref[0], item, exists)
+    ]
     if missing:
         return Rejected("not_found", tuple(missing))
     if renamed:
