@@ -540,6 +540,10 @@ class Contribution(msgspec.Struct, frozen=True, gc=False):
     treadle.store.rules."""
 
 
+OWN_RESULT: Final = Contribution()
+"""Most members give their result, and nothing else."""
+
+
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How one attempt ends.
 

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from treadle.item import (
     GROUP_MARK,
+    OWN_RESULT,
     Contribution,
     EndedGroup,
     Outcome,
@@ -21,6 +22,7 @@ from treadle.store.rules.settlement import (
     KEPT_ATTEMPTS,
     LONE_VERSION,
     applied_contribution,
+    contributed,
     contribution_state,
     death_reason,
     failed_attempt,
@@ -31,10 +33,10 @@ from treadle.store.rules.settlement import (
 from treadle.store.rules.submission import SubmitPlan, as_child
 from treadle.store.rules.times import began_at
 
-from .endings import CollectedEffects, count_end, end
+from .endings import CollectedEffects, count_end, end, end_group, prerequisite_ended
 from .groups import contribute, group_of, value_of
 from .operate import take_over
-from .rows import Row
+from .rows import MemoryGroup, Row
 from .steps import suspend, write_logs
 from .submit import make_plan, store_children
 from .tables import MemoryTables
@@ -44,7 +46,6 @@ EndStatus: TypeAlias = Literal["success", "dead", "cancelled"]
 
 APPLIED = Outcome(verb="applied")
 AGAIN = Outcome(verb="applied", again=True)
-OWN_RESULT = Contribution()
 NOTHING_NEW = SubmitPlan()
 
 
@@ -72,12 +73,13 @@ def settle(store: MemoryTables, settlements: Sequence[Settlement], now: float) -
 def succeed_plain(
     store: MemoryTables, settlement: Settlement, now: float, effects: CollectedEffects
 ) -> Outcome | None:
-    """End a running root that is alone, and for which no item waits, with its result as the group's value.
+    """End a running item that queues nothing and waited for nothing: a root that is alone, and for which no
+    item waits, with its result as the group's value; or a member of a group.
 
     Does what `settle_one` does, without looking for what most items do not have. None: this settlement needs
     `settle_one`.
 
-    A claim and a settle take half the time together.
+    A claim and a settle of roots take half the time together.
     """
     lease, contribution = settlement.lease, settlement.contribution
     row = store.items.get(lease.id)
@@ -87,15 +89,15 @@ def succeed_plain(
         or not isinstance(row, Row)
         or row.token != lease.token
         or row.worker is None
-        or row.group is not None
         or row.verdict is not None
         or row.dependencies is not None
         or row.deadline is not None
         or row.held_lane is not None
         or row.losses
         or row.settled_by
-        or (contribution is not None and (contribution != OWN_RESULT or not row.item.contributes))
-        or (store.waiters and _is_awaited(store, row))
+        or (row.group is None and store.waiters and _is_awaited(store, row))
+        or (contribution is not None and not row.item.contributes)
+        or (contribution is not OWN_RESULT and not _replaces_value(contribution, row.group))
     ):
         return None
     kind, id, result = row.kind, row.item.id, settlement.result
@@ -111,6 +113,8 @@ def succeed_plain(
     row.ended_at = now
     if settlement.ran is not None:
         row.started_at = began_at(settlement.ran, row.claimed_at, now)
+    if row.group is not None:
+        return _end_member(store, row, row.group, settlement, now, effects)
     bundle = effects.bundle
     if bundle is None or bundle.keep != row.item.keep:
         effects.bundle = store.retention.new_bundle(now, row)
@@ -122,6 +126,34 @@ def succeed_plain(
     row.contributed = True
     effects.ended_groups.append(EndedGroup(id, kind.tenant, result, kind.type, 0))
     return Outcome(verb="applied", version=LONE_VERSION, value=result)
+
+
+def _replaces_value(contribution: Contribution | None, group: MemoryGroup | None) -> bool:
+    """Whether this is nothing, or just the new value of the group."""
+    if contribution is None or group is None:
+        return contribution is None or contribution == OWN_RESULT
+    return contribution.version is None and not group.final
+
+
+def _end_member(
+    store: MemoryTables,
+    row: Row,
+    group: MemoryGroup,
+    settlement: Settlement,
+    now: float,
+    effects: CollectedEffects,
+) -> Outcome:
+    value, contribution = None, settlement.contribution
+    if contribution is not None:
+        value = contributed(contribution, row.result, settlement.lease.token)
+        group.version, group.value, group.final = value
+        group.contributed = True
+    if store.waiters:
+        prerequisite_ended(store, row.ref, "success", now, effects)
+    group.open -= 1
+    if not group.open:
+        end_group(store, group, now, effects)
+    return APPLIED if value is None else Outcome(verb="applied", version=value.version, value=value.value)
 
 
 def _is_awaited(store: MemoryTables, row: Row) -> bool:

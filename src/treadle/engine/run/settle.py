@@ -39,6 +39,7 @@ from treadle.errors import (
 from treadle.handler.result_plan import ResultPlan, fold, needs_old
 from treadle.handler.telemetry import Trace
 from treadle.item import (
+    OWN_RESULT,
     Contribution,
     Effects,
     EndedGroup,
@@ -389,8 +390,6 @@ async def is_cause(error: Exception, backend: Backend, without: Sequence[Settlem
         return False
 
 
-OWN_RESULT = Contribution()
-
 Folds: TypeAlias = dict[Ref, tuple[int, bytes | None]]
 """Version and value of groups, to fold from."""
 REMEMBERED = 1000
@@ -522,11 +521,19 @@ class SettlementBuilder:
     def contribution(self, pending: PendingSettlement, drafts: Folds) -> Contribution:
         """What the attempt gives to its group's value."""
         lease, contributions, decision = pending.lease, pending.contributions, pending.decision
+        only = contributions[0]
         alone = not pending.children and lease.id == lease.group_id
-        if alone and len(contributions) == 1 and isinstance(decision, Succeed):
-            only = contributions[0]
-            if only.value is decision.plan.value and only.append is None and not only.final:
+        if (
+            len(contributions) == 1
+            and isinstance(decision, Succeed)
+            and only.value is decision.plan.value
+            and only.append is None
+            and not only.final
+        ):
+            if alone:
                 return OWN_RESULT
+            if only.encoded is None and not self._folds and not drafts:  # as below, with less to look at
+                return Contribution(encode_group_value(lease.type, pending.result or b"", is_result=True))
         group = (lease.tenant, lease.group_id)
         known = drafts.get(group) or self._folds.get(group)
         if needs_old(contributions):
