@@ -45,6 +45,14 @@ def numbers(column: Sequence[float | None], *, whole: bool = False) -> str | Non
     return _literal(map(repr, column))
 
 
+def durations(column: Sequence[float | None]) -> str | None:
+    """A column of seconds, to the microsecond: all digits of a float take four times as long to write."""
+    column = _shortened(column)
+    if column == [None]:
+        return None
+    return _literal(["null" if each is None else f"{each:.6f}" for each in column])
+
+
 def _literal(numbers: Iterable[str]) -> str:
     return f"{{{','.join(numbers)}}}"
 

@@ -26,7 +26,18 @@ from treadle.item import (
 from treadle.retry import Retry
 from treadle.store.rules.settlement import LONE_VERSION, next_version
 
-from .columns import KIND_CODES, LOSSES, REASON_CODES, SETTLED, data, encoded, names, numbers, split
+from .columns import (
+    KIND_CODES,
+    LOSSES,
+    REASON_CODES,
+    SETTLED,
+    data,
+    durations,
+    encoded,
+    names,
+    numbers,
+    split,
+)
 from .connection import PostgresVerbs, Record
 from .errors import is_conflict, is_locked
 from .item_columns import (
@@ -244,7 +255,7 @@ class SettleCall:
             numbers(self._group_indexes()) if folds else None,
             data([None if one is None else one.value for one in contributions]) if has_values else None,
             *self._failures(),
-            numbers([one.ran for one in settlements]),
+            durations([one.ran for one in settlements]),
             *columns,
             folds,
             returns,
