@@ -68,6 +68,8 @@ class ResultPlan(msgspec.Struct, frozen=True, eq=False, gc=False):
     children: tuple[PlannedChild, ...] = ()
     groups: tuple[PlannedGroup, ...] = ()
     """The nested groups of the children. Each comes after the group around it."""
+    is_plain: bool = False
+    """Its value is all that there is, and all that it gives to its group."""
 
 
 NOTHING: Final = ResultPlan()
@@ -97,7 +99,7 @@ def plan(returned: object, self_id: str) -> ResultPlan:
 
 def plan_value(value: object) -> ResultPlan:
     """Plan what an item returned that is no Result."""
-    return NOTHING if value is None else ResultPlan(value, (PlannedContribution(value),))
+    return NOTHING if value is None else ResultPlan(value, (PlannedContribution(value),), (), (), True)
 
 
 def _contribution(result: Result[Any, Any]) -> PlannedContribution:

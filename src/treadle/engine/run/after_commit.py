@@ -119,7 +119,8 @@ class AfterCommit:
             if held is not None:
                 self._count_lost(held, outcome.loss or "taken")
             return
-        if held is not None and pending.started and isinstance(pending.decision, Succeed):
+        succeeded = isinstance(pending.decision, Succeed)
+        if succeeded and held is not None and pending.started:
             ran = now[0] - pending.started
             attempt = (ran, lease.claimed_at - lease.queued_at + ran, lease.attempt)
             successes.setdefault((held.bound.metrics, lease.queue), []).append(attempt)
@@ -128,7 +129,7 @@ class AfterCommit:
         hooks = core.hooks
         if (hooks.on_event is not None or hooks.by_type) and hooks.listening(lease.type):
             self._emit(pending, held, at)
-        if isinstance(pending.decision, ENDINGS):
+        if succeeded or isinstance(pending.decision, ENDINGS):
             ref = (lease.tenant, lease.id)
             ended.append(ref)
             if ref in core.waiters.items.futures:

@@ -521,18 +521,11 @@ class SettlementBuilder:
     def contribution(self, pending: PendingSettlement, drafts: Folds) -> Contribution:
         """What the attempt gives to its group's value."""
         lease, contributions, decision = pending.lease, pending.contributions, pending.decision
-        only = contributions[0]
         alone = not pending.children and lease.id == lease.group_id
-        if (
-            len(contributions) == 1
-            and isinstance(decision, Succeed)
-            and only.value is decision.plan.value
-            and only.append is None
-            and not only.final
-        ):
+        if isinstance(decision, Succeed) and decision.plan.is_plain:
             if alone:
                 return OWN_RESULT
-            if only.encoded is None and not self._folds and not drafts:  # as below, with less to look at
+            if not self._folds and not drafts:  # as below, with less to look at
                 return Contribution(encode_group_value(lease.type, pending.result or b"", is_result=True))
         group = (lease.tenant, lease.group_id)
         known = drafts.get(group) or self._folds.get(group)
