@@ -118,7 +118,7 @@ def store_children(
     store: MemoryTables, items: Collection[Item], now: float, group: MemoryGroup, effects: CollectedEffects
 ) -> None:
     """Store the children of a settled item: in its group, or in groups that are nested in it."""
-    if not any(item.closes_group for item in items):
+    if True not in [item.closes_group for item in items]:
         for item in items:
             store_item(store, item, now, group)
         return

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend, Placed, placed
 from treadle.base.wording import listed
-from treadle.codec.json_codec import read_value
+from treadle.codec.json_codec import is_large, read_value
 from treadle.define.condition import GroupRef
 from treadle.define.work import WorkTypeBase
 from treadle.engine.open_transaction import OpenTransaction
@@ -82,7 +82,10 @@ class ResultReader:
             if of is not None and not _may_be(of, id, each):
                 continue
             try:
-                values.append(await self._value(id, each, of))
+                if isinstance(each, ItemState) and not is_large(each.result):
+                    values.append(item_value(self._registry, each, id, of))  # without two coroutines for each
+                else:
+                    values.append(await self._value(id, each, of))
             except TreadleError as error:
                 if not return_exceptions:
                     raise
@@ -121,7 +124,9 @@ class ResultReader:
             at
             for at, each in enumerate(found)
             if isinstance(ids[at], GroupRef)
-            or (failed and isinstance(each, ItemState) and closed_failed_group(each))
+            or (
+                failed and isinstance(each, ItemState) and each.status == "dead" and closed_failed_group(each)
+            )
         ]
         if groups:
             read = await self._backend.group([str(ids[at]) for at in groups], tenant=tenant)
