@@ -154,8 +154,10 @@ class RedisWatch(RedisRead):
         found: list[QueueAge] = []
         for queue, head in sorted(oldest.items()):
             kind = counted.kind(head.kind)
-            names = ("", "") if kind is None else (kind.tenant, kind.type)
-            found.append(QueueAge(queue, head.ready_at, *names))
+            if kind is None:
+                found.append(QueueAge(queue, head.ready_at))
+            else:
+                found.append(QueueAge(queue, head.ready_at, kind.tenant, kind.type))
         return found
 
     async def marks(
