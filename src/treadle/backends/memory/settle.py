@@ -33,7 +33,7 @@ from treadle.store.rules.settlement import (
 from treadle.store.rules.submission import SubmitPlan, as_child
 from treadle.store.rules.times import began_at
 
-from .endings import CollectedEffects, count_end, end, end_group, prerequisite_ended
+from .endings import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of
 from .operate import take_over
 from .rows import MemoryGroup, Row
@@ -95,9 +95,9 @@ def succeed_plain(
         or row.held_lane is not None
         or row.losses
         or row.settled_by
-        or (row.group is None and store.waiters and _is_awaited(store, row))
+        or (row.group.final if row.group is not None else store.waiters and _is_awaited(store, row))
         or (contribution is not None and not row.item.contributes)
-        or (contribution is not OWN_RESULT and not _replaces_value(contribution, row.group))
+        or (contribution is not None and contribution != OWN_RESULT and not _is_new_value(contribution, row))
     ):
         return None
     kind, id, result = row.kind, row.item.id, settlement.result
@@ -128,11 +128,9 @@ def succeed_plain(
     return Outcome(verb="applied", version=LONE_VERSION, value=result)
 
 
-def _replaces_value(contribution: Contribution | None, group: MemoryGroup | None) -> bool:
-    """Whether this is nothing, or just the new value of the group."""
-    if contribution is None or group is None:
-        return contribution is None or contribution == OWN_RESULT
-    return contribution.version is None and not group.final
+def _is_new_value(contribution: Contribution, row: Row) -> bool:
+    """Whether it is just the new value of the group."""
+    return row.group is not None and contribution.version is None and not contribution.final
 
 
 def _end_member(
@@ -148,11 +146,7 @@ def _end_member(
         value = contributed(contribution, row.result, settlement.lease.token)
         group.version, group.value, group.final = value
         group.contributed = True
-    if store.waiters:
-        prerequisite_ended(store, row.ref, "success", now, effects)
-    group.open -= 1
-    if not group.open:
-        end_group(store, group, now, effects)
+    count_end(store, row, now, effects)
     return APPLIED if value is None else Outcome(verb="applied", version=value.version, value=value.value)
 
 

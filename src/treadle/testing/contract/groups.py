@@ -125,11 +125,12 @@ class GroupValueCases:
         assert (found.value, found.version, found.open) == (b"value", version, 0)
 
     async def test_final_locks_the_value(self, backend: Backend) -> None:
-        """Later contributions are ignored. Their settlements are applied."""
-        first, second, third = await start_members(backend, 3)
+        """Later contributions are ignored, also results of members. Their settlements are applied."""
+        first, second, third, fourth = await start_members(backend, 4)
         await apply(backend, contribute(first, b"locked", final=True))
         version = (await group(backend, "root")).version
         await apply(backend, contribute(second, b"late"), contribute(third, b"later", final=True))
+        await apply(backend, contribute(fourth, None))
         found = await group(backend, "root")
         assert (found.value, found.final, found.version, found.open) == (b"locked", True, version, 0)
         assert await status(backend, second.id) == "success"
