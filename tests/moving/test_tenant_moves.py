@@ -405,13 +405,17 @@ async def test_a_transaction_that_began_before_a_move_does_not_say_that_the_leas
     """It is rolled back. The item goes on in the new store."""
     stores, other = await pair.process(), await pair.process()
     running = await fill(stores)
-    with pytest.raises(StoreUnavailable, match="rolled back"):
+
+    async def write() -> None:
         async with transaction_of(stores, "acme") as transaction:
             await other.move_tenant("acme", "us")
             if settles:
                 await transaction.settle([succeed(running)])
             else:
                 await transaction.record([Record(lease=running)])
+
+    with pytest.raises(StoreUnavailable, match="rolled back"):
+        await write()
     await work_off(stores, running)
 
 
@@ -446,6 +450,20 @@ async def test_a_lease_is_not_lost_because_a_store_does_not_say_where_it_is(file
     await asyncio.sleep(AWAY.base)
     assert not (await stores.beat(beat)).lost
     await work_off(stores, running)
+
+
+async def test_a_worker_of_one_tenant_waits_for_nothing_where_that_was(files: Pair) -> None:
+    """Otherwise it would claim again at once, for ever: what was due there is not there any more."""
+    stores, other = await files.process(), await files.process()
+    await stores.place("acme", "eu")
+    await submit(stores, item("soon", tenant="acme", delay=0.1))
+    assert (await claim_answer(stores, tenants=("acme",))).next_due is not None
+    await other.move_tenant("acme", "us")
+    assert (await state(stores, "soon", "acme")).status == "scheduled"  # so it knows where the tenant is
+    await asyncio.sleep(0.15)
+    (lease,) = (await claim_answer(stores, tenants=("acme",))).leases
+    await apply(stores, succeed(lease))
+    assert (await claim_answer(stores, tenants=("acme",))).next_due is None
 
 
 async def test_a_lease_that_no_one_runs_is_told_with_each_heartbeat(files: Pair) -> None:

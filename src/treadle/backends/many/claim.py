@@ -140,6 +140,9 @@ class ManyClaims:
     async def _order(self, view: WorkerView, demand: Demand) -> list[Member]:
         """The stores to ask, in this order."""
         members = await self._serving(demand)
+        if len(members) < len(self._places.members):  # where its tenants were, nothing is due for it any more
+            serving = {member.number for member in members}
+            view.due = {number: at for number, at in view.due.items() if number in serving}
         start = view.next % len(members) if members else 0
         view.next += 1
         members = members[start:] + members[:start]
