@@ -201,10 +201,12 @@ def owns(lease: Lease, row: Row) -> bool:
 
 def why_lost(row: Row | None, lease: Lease) -> Loss | None:
     """Why a lease does not own its row. None: its token has settled it."""
-    if row is None or row.number != lease.ref:
+    if row is None:
         return "not_found"
     ended = None if row.ended_at is None else row.status
-    return loss_of(lease.token, row.settled_by, ended, by_operator=row.claimed_by is None)
+    why = loss_of(lease.token, row.settled_by, ended, by_operator=row.claimed_by is None)
+    # If it was removed, another item may have its id now. If its tenant came back, it has another number.
+    return "not_found" if why is not None and row.number != lease.ref else why
 
 
 def begin(row: Row) -> None:

@@ -361,15 +361,17 @@ def _not_owned(tx: Tx, lease: Lease) -> Outcome:
 def loss(tx: Tx, lease: Lease) -> Loss | None:
     """Why a token does not own its item. None: this token has settled it."""
     no = tx.value(_SQL["number_of"], lease.id, lease.tenant)
-    if no is None or (lease.ref and lease.ref != no):
-        # Removed. Another item may have its id now.
+    if no is None:
         return "not_found"
     item = open_items(tx, [no]).get(no)
     if item is not None:
-        return loss_of(lease.token, _tokens(item.settled_tokens), None)
-    outcome, token, settled_tokens = tx.rows(_SQL["ended"], no)[0]
-    settled = [*_tokens(settled_tokens), token]
-    return loss_of(lease.token, settled, STATUS[outcome], by_operator=token is None)
+        why = loss_of(lease.token, _tokens(item.settled_tokens), None)
+    else:
+        outcome, token, settled_tokens = tx.rows(_SQL["ended"], no)[0]
+        settled = [*_tokens(settled_tokens), token]
+        why = loss_of(lease.token, settled, STATUS[outcome], by_operator=token is None)
+    # If it was removed, another item may have its id now. If its tenant came back, it has another number.
+    return "not_found" if why is not None and lease.ref and lease.ref != no else why
 
 
 # -- many items that are alone and succeed -------------------------------------------------------------

@@ -248,6 +248,19 @@ class TenantMoveCases:
         await consistent(backend)
 
     @needs("tenant_moves")
+    async def test_a_settlement_is_answered_the_same_again_under_an_old_number(
+        self, subject: Subject, backend: Backend
+    ) -> None:
+        """When a tenant has come back its items have other numbers. Who holds a lease may not know that."""
+        running = await start_one(backend, item("runs"))
+        await submit(backend, item("theirs", tenant="neighbour"))
+        found = await give(backend, await freeze(backend))
+        await take(backend, await ready_to_take(backend, cast(TenantMark, await mark_of(backend))), found)
+        first, again = [await settle_one(backend, succeed(running)) for _ in range(2)]
+        assert (again.verb, again.loss) == (first.verb, first.loss)
+        await consistent(backend)
+
+    @needs("tenant_moves")
     async def test_moves_to_and_fro_do_not_use_up_the_numbers(
         self, subject: Subject, backend: Backend
     ) -> None:
