@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from treadle.errors import StoreUnavailable
 from treadle.item import Lease
 
 from .member import Member, inner, number_of
-from .places import TenantPlaces
+from .places import SENT_ON, TenantPlaces
 
 
 class Adopted:
@@ -66,8 +67,18 @@ class Adopted:
     async def moved(self, lease: Lease, member: Member) -> Member | None:
         """The store that has a lease which this one did not know. It may be this one again. None: none
         has."""
-        found = await self._places.moved_from(lease.tenant, member)
-        if found is None and await self._places.took_part(lease.tenant, member):
-            self.drop(lease.token)  # its item has another number now
-            found = member
-        return found if found is not None and await self.find(lease, found) else None
+        for _ in range(SENT_ON):
+            found = await self._places.moved_from(lease.tenant, member) or member
+            mark = await self._places.last_move(lease.tenant, found)
+            if mark is None:
+                return None
+            if found is member:
+                self.drop(lease.token)  # its item has another number now
+            if await self.find(lease, found):
+                return found
+            if mark.state in ("owned", "frozen") and mark == await self._places.last_move(
+                lease.tenant, found
+            ):
+                return None
+            member = found  # it moves, or has moved on meanwhile
+        raise StoreUnavailable(f"the tenant {lease.tenant!r} moves again and again")

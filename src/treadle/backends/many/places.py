@@ -412,11 +412,11 @@ class TenantPlaces(StorePlaces):
             return None
         return self.learn(tenant, found)
 
-    async def took_part(self, tenant: str, member: Member) -> bool:
-        """Whether a tenant may have left this store, and come back."""
+    async def last_move(self, tenant: str, member: Member) -> TenantMark | None:
+        """The last move of a tenant in which this store has taken part. None: it has taken part in none."""
         if self.by_root or tenant.startswith(OWN):
-            return False
-        return await self.mark_at(member, tenant) is not None
+            return None
+        return await self.mark_at(member, tenant)
 
     async def follow(self, tenant: str, member: Member) -> Member:
         """Where a tenant is that was in this store once. A move that is decided is ended on the way."""

@@ -138,8 +138,9 @@ class ManyWrites:
             return False
         if await adopted.find(lease, known):
             return True
-        found = await places.moved_from(lease.tenant, known)
-        return found is not None and (found is place or await adopted.find(lease, found))
+        if await places.moved_from(lease.tenant, known) is place:
+            return True
+        return await adopted.moved(lease, known) is not None
 
     async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
         adopted = self._views.adopted
@@ -239,7 +240,7 @@ class ManySchedules:
                     parameters=("tenant",),
                 )
             await self._take_along(fire.name, member, place)
-        elif fire.items and await self._places.took_part(fire.items[0].tenant, member):
+        elif fire.items and await self._places.last_move(fire.items[0].tenant, member):
             for other in self._places.members:
                 if other is not member:
                     with suppress(StoreUnavailable):
