@@ -19,7 +19,7 @@ from treadle.backends.memory import tenant_moves
 from treadle.backends.memory.claimed_keys import ClaimedKeys
 from treadle.backends.memory.moving import MemoryPartImport
 from treadle.backends.memory.tenant_moves import MemoryGiving, MemoryTaking, MemoryTenantMoves
-from treadle.store.portable import Head, PortableItem, PortableKey
+from treadle.store.portable import Head, PortableItem, PortableKey, lost_lease
 from treadle.store.rules.tenant_moves import started
 
 moving = partial(mutant, two_stores=True)
@@ -84,8 +84,14 @@ def _of_items(**wrong: Any) -> Callable[[Any], Any]:
 
 @moving("leases do not go along")
 def leases_left_behind(patch: Patch) -> None:
-    real = tenant_moves.records_of
-    plant(patch, tenant_moves, real, lambda store, tenant=None, *, leases=False: real(store, tenant))
+    real = MemoryTaking._fitting
+
+    def fitting(self: Any, record: Any) -> Any:
+        if isinstance(record, PortableItem) and record.lease is not None:
+            return lost_lease(record, "", self._tables().now())
+        return real(self, record)
+
+    patch(MemoryTaking, "_fitting", fitting)
 
 
 @moving("claimed keys do not go along")
@@ -112,7 +118,7 @@ def owns_too_early(patch: Patch) -> None:
         staged = self._tables().arriving.get(tenant, [])
         if not await self.put_mark(tenant, mark, owned):
             return False
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(1)
         taking = MemoryTaking(self._clock, self._tables, tenant)
         await taking.write(staged)
         await taking.finish()
@@ -145,10 +151,13 @@ def does_not_follow(patch: Patch) -> None:
 
 @moving("a lease is lost if its tenant has left and come back")
 def come_back_without_leases(patch: Patch) -> None:
-    async def took_part(self: Any, tenant: str, member: Any) -> bool:
-        return False
+    real = TenantPlaces.last_move
 
-    patch(TenantPlaces, "took_part", took_part)
+    async def last_move(self: Any, tenant: str, member: Any) -> Any:
+        mark = await real(self, tenant, member)
+        return None if mark is None or mark.state == "owned" else mark
+
+    patch(TenantPlaces, "last_move", last_move)
 
 
 @moving("a copy of a schedule that was left behind fires once more")

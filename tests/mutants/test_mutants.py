@@ -21,7 +21,7 @@ QUICK = (
 )
 
 
-MOVES = ("leases_left_behind", "claimed_keys_left_behind", "does_not_follow", "owns_too_early")
+MOVES = ("leases_left_behind", "claimed_keys_left_behind", "does_not_follow", "tokens_stay_below")
 """Found by a few seeds with two stores."""
 
 

@@ -88,7 +88,9 @@ class PartReference(ReferenceRepair):
             # The tokens of what it has settled stay behind: settling again is refused.
             expected.settled.clear()
             expected.recorded.mail = _mail(expected.recorded.mail)
-            if expected.token and expected.token in held:
+            if expected.doom is not None:
+                expected.token, expected.worker = 0, None  # it is handed out once more, with its verdict
+            elif expected.token and expected.token in held:
                 lost.append(expected)
             elif expected.token and expected.worker is not None:
                 self.workers.setdefault(expected.worker, departed.workers[expected.worker])
@@ -216,6 +218,9 @@ class PartChecker(Checker):
         keys = self._store.store.claimed_keys.by_ref.values()
         found = {key.ref: key.owner for key in keys if key.ref[0] == tenant and key.until > now}
         must(found == wanted, f"{tenant} has claimed {found}, not {wanted}")
+        holders = {key: held.ref for key, held in self.reference.keys.items() if key[0] == tenant}
+        rows = {key: row.ref for key, row in self._store.store.keys.items() if key[0] == tenant}
+        must(rows == holders, f"{tenant} has the keys {rows}, not {holders}")
 
     def _place_of(self, ref: Ref) -> int:
         row = self._store.store.find(*ref)
