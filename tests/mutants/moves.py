@@ -1,5 +1,5 @@
 """Bugs of moves of tenants, planted in the memory backend, in the mover and in what follows a tenant. Seeds
-with two stores find them."""
+with two stores find them, but for what takes many of them: that names its test."""
 
 from __future__ import annotations
 
@@ -160,12 +160,20 @@ def come_back_without_leases(patch: Patch) -> None:
     patch(TenantPlaces, "last_move", last_move)
 
 
-@moving("a copy of a schedule that was left behind fires once more")
+@mutant(
+    "a copy of a schedule that was left behind fires once more",
+    tests="tests/moving/test_tenant_moves.py::"
+    "test_a_copy_of_a_schedule_that_was_left_behind_fires_nothing_again[memory-memory]",
+)
 def schedule_fires_again(patch: Patch) -> None:
     patch(submit, "_is_ahead", lambda schedule, other: False)
 
 
-@moving("who gives up drops a copy that a mover decides on")
+@mutant(
+    "who gives up drops a copy that a mover decides on",
+    tests="tests/moving/test_tenant_moves.py::"
+    "test_who_gives_up_and_is_late_does_not_drop_what_a_mover_decides_on",
+)
 def gives_up_what_is_decided(patch: Patch) -> None:
     real = TenantMover._old_state
 

@@ -164,14 +164,12 @@ MOVES = (
     "a move was refused, or not answered",
     "a move was refused: the clocks",
     "a move was refused: to copy",
-    "put_mark answer lost",
-    "commit answer lost",
-    "receive answer lost",
 )
 """In every 125 seeds with two stores."""
 
 MOVERS = (
     *MOVES,
+    *(f"{step} answer lost" for step in ("put_mark", "commit", "receive")),
     "a freeze ended by itself",
     *(
         f"a mover {what} {when} {step}"
