@@ -484,7 +484,7 @@ class TenantPlaces(StorePlaces):
         if member is None:
             raise PlacementError(
                 f"the tenant {tenant!r} is in the store {name!r}, which this app does not name: "
-                f"it names {', '.join(self.by_name)}",
+                f"it names {', '.join(self.by_name)}. Name all stores, and start it anew",
                 parameters=("tenant",),
             )
         return member
