@@ -3,10 +3,12 @@
 The tests are collected once. Then the process forks, and each child takes tests from a queue until it is
 empty. To collect 18,000 tests takes 10 s of processor time, which pytest-xdist spends in each of its workers.
 
-The queue is a pipe that is filled before the fork: a read of one number is atomic. A number is the place of a
+A queue is a pipe that is filled before the fork: a read of one number is atomic. A number is the place of a
 chunk, a few tests of one module. Long chunks come first, then those with servers and processes.
 Tests that share what is set up once stay together: those of a module with a fixture of its own, and all that
-use the browser.
+use the browser. Tests with PostgreSQL have a queue of their own, from which half of the processes take: each
+of these has its own databases, and their new sessions, which have planned nothing yet, take most of the
+server's time.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ import signal
 import struct
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import pytest
 
 from tests.support.budget import Budget
-from tests.support.tiers import tier_of, uses_of
+from tests.support.tiers import texts_of, tier_of, uses_of
 
 NUMBER = struct.Struct("<I")
 CHUNK = {"quick": 16, "test": 4, "proof": 4}
@@ -52,9 +54,9 @@ def run(session: pytest.Session, budget: Budget | None = None) -> bool | None:
 
 
 def chunks_of(items: list[pytest.Item]) -> list[Chunk]:
-    """Divide tests into chunks, the slow ones first."""
+    """Divide tests into chunks, the slow ones first. No chunk has tests with and without PostgreSQL."""
     chunks: list[Chunk] = []
-    for item in items:
+    for item in sorted(items, key=uses_sessions):
         last = chunks[-1] if chunks else []
         if last and fits(item, last):
             last.append(item)
@@ -77,12 +79,20 @@ def fits(item: pytest.Item, chunk: Chunk) -> bool:
         return uses_browser(item) and uses_browser(first)
     is_short = len(chunk) < CHUNK[tier_of(item)]
     shares = len(chunk) < SHARING and shares_fixture(item) and shares_fixture(first)
-    return first.path == item.path and (is_short or shares)
+    is_alike = first.path == item.path and uses_sessions(first) == uses_sessions(item)
+    return is_alike and (is_short or shares)
 
 
 def uses_browser(item: pytest.Item) -> bool:
     """Whether a test opens pages. To start a browser takes longer than most of these tests."""
     return "browser" in uses_of(item)
+
+
+def uses_sessions(item: pytest.Item) -> bool:
+    """Whether a test uses PostgreSQL, and no browser."""
+    callspec: Any = getattr(item, "callspec", None)
+    is_chosen = callspec is not None and "postgres" in texts_of(callspec)
+    return (is_chosen or "postgres" in uses_of(item)) and not uses_browser(item)
 
 
 def shares_fixture(item: pytest.Item) -> bool:
@@ -94,11 +104,11 @@ def shares_fixture(item: pytest.Item) -> bool:
 
 
 class Queue:
-    """The places of the chunks. The parent and its children take them until there are none."""
+    """The places of chunks. The parent and its children take them until there are none."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, places: Iterable[int]) -> None:
         self._read, write = os.pipe()
-        for place in range(length):
+        for place in places:
             os.write(write, NUMBER.pack(place))
         os.close(write)
 
@@ -114,9 +124,10 @@ class Queue:
 class Child:
     """What the parent knows of a child."""
 
-    def __init__(self, pid: int, messages: int, items: Chunk) -> None:
+    def __init__(self, pid: int, messages: int, items: Chunk, queues: list[Queue]) -> None:
         self.pid = pid
         self.messages = messages
+        self.queues = queues
         self.left = {item.nodeid: item for item in items}
         """The tests that it has taken and not ended."""
         self.running: tuple[str, Any] | None = None
@@ -145,14 +156,17 @@ class Jobs:
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
         self._chunks = chunks_of(session.items)
-        self._queue = Queue(len(self._chunks))
+        places = range(len(self._chunks))
+        self._with_sessions = Queue(n for n in places if uses_sessions(self._chunks[n][0]))
+        self._without = Queue(n for n in places if not uses_sessions(self._chunks[n][0]))
         self._children: list[Child] = []
 
     def run(self, count: int) -> None:
         reporter: Any = self._session.config.pluginmanager.get_plugin("terminalreporter")
         reporter.showfspath = False
-        for _ in range(min(count, len(self._chunks))):
-            self._start([])
+        both = [self._with_sessions, self._without]
+        for n in range(count):
+            self._start([], both if n % 2 == 0 else [self._without])
         try:
             while self._children:
                 self._hear_all(LOOK)
@@ -172,11 +186,11 @@ class Jobs:
         pid = os.fork()
         if pid == 0:
             with Path(os.devnull).open("wb") as nowhere:
-                Worker(self._session, self._chunks, self._queue, nowhere).main(items)
+                Worker(self._session, self._chunks, [], nowhere).main(items)
         os.waitpid(pid, 0)
 
-    def _start(self, items: Chunk) -> None:
-        """Start a child. It runs these tests first."""
+    def _start(self, items: Chunk, queues: list[Queue]) -> None:
+        """Start a child. It runs these tests first, then those of the queues, one after the other."""
         sys.stdout.flush()
         sys.stderr.flush()
         read, write = os.pipe()
@@ -184,9 +198,9 @@ class Jobs:
         if pid == 0:
             for fd in (read, *(other.messages for other in self._children)):
                 os.close(fd)  # so that it notices if its parent dies
-            Worker(self._session, self._chunks, self._queue, os.fdopen(write, "wb")).main(items)
+            Worker(self._session, self._chunks, queues, os.fdopen(write, "wb")).main(items)
         os.close(write)
-        self._children.append(Child(pid, read, items))
+        self._children.append(Child(pid, read, items, queues))
 
     def _hear_all(self, timeout: float) -> None:
         by_fd = {child.messages: child for child in self._children if not child.silent}
@@ -211,7 +225,8 @@ class Jobs:
                     child.left.pop(content[0], None)
                     hook.pytest_runtest_logfinish(nodeid=content[0], location=content[1])
         if self._session.shouldfail or self._session.shouldstop:
-            self._queue.clear()
+            self._without.clear()
+            self._with_sessions.clear()
 
     def _reap(self, child: Child) -> None:
         """If a child died, its test has failed, and another child runs what it had taken."""
@@ -230,22 +245,22 @@ class Jobs:
             died = pytest.TestReport(nodeid, location, {}, "failed", why, "call")
             self._session.config.hook.pytest_runtest_logreport(report=died)
         if child.left and not self._session.shouldfail:
-            self._start([*child.left.values()])
+            self._start([*child.left.values()], child.queues)
 
 
 class Worker:
     """A child. It runs chunks, and reports to its parent."""
 
     def __init__(
-        self, session: pytest.Session, chunks: list[Chunk], queue: Queue, messages: IO[bytes]
+        self, session: pytest.Session, chunks: list[Chunk], queues: list[Queue], messages: IO[bytes]
     ) -> None:
         self._session = session
         self._chunks = chunks
-        self._queue = queue
+        self._queues = queues
         self._messages = messages
 
     def main(self, items: Chunk) -> NoReturn:
-        """Run these tests, then those of the queue."""
+        """Run these tests, then those of the queues."""
         status = 1
         try:
             self._prepare()
@@ -284,9 +299,10 @@ class Worker:
 
     def _items(self, first: Chunk) -> Iterator[pytest.Item]:
         yield from first
-        while (place := self._queue.take()) is not None:
-            self._send("took", place)
-            yield from self._chunks[place]
+        for queue in self._queues:
+            while (place := queue.take()) is not None:
+                self._send("took", place)
+                yield from self._chunks[place]
 
     def _send(self, *message: object) -> None:
         content = pickle.dumps(message)

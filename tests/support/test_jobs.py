@@ -72,6 +72,27 @@ def test_without_it(n):
     with pathlib.Path("ran").open("a") as file:
         print(60 + n, os.getpid(), file=file)
 """
+STORES = """
+import os, pathlib, pytest, time
+
+@pytest.fixture(scope="session")
+def postgres():
+    pass
+
+def note(kind, other):
+    with pathlib.Path("ran").open("a") as file:
+        print(kind, os.getpid(), file=file)
+    while other not in pathlib.Path("ran").read_text():
+        time.sleep(0.01)
+
+@pytest.mark.parametrize("n", range(20))
+def test_with_it(n, postgres):
+    note("server", "alone")
+
+@pytest.mark.parametrize("n", range(20))
+def test_without_it(n):
+    note("alone", "server")
+"""
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -105,6 +126,15 @@ def test_a_fixture_of_a_module_is_set_up_in_one_process(tmp_path: Path) -> None:
     ran = [line.split() for line in (tmp_path / "ran").read_text().splitlines()]
     assert sorted(int(n) for n, _ in ran) == list(range(120))
     assert len({pid for _, pid in ran}) > 1
+
+
+def test_half_of_the_processes_run_tests_with_postgresql(tmp_path: Path) -> None:
+    """Each of these has databases of its own. Then they run what is left."""
+    done = run(tmp_path, STORES, "--jobs", "2")
+    assert re.search(r"\b40 passed", done.stdout), done.stdout + done.stderr
+    ran = [line.split() for line in (tmp_path / "ran").read_text().splitlines()]
+    first = {pid: kind for kind, pid in reversed(ran)}
+    assert sorted(first.values()) == ["alone", "server"]
 
 
 class Fake:

@@ -82,13 +82,14 @@ def uses_of(item: pytest.Item) -> set[str]:
     """The fixtures of a test. A store on a server that a parameter chooses counts as `processes`."""
     uses = set(getattr(item, "fixturenames", ()))
     callspec: Any = getattr(item, "callspec", None)
-    if callspec is not None and not SERVERS.isdisjoint(_texts(callspec.params.values())):
+    if callspec is not None and not SERVERS.isdisjoint(texts_of(callspec)):
         uses.add("processes")
     return uses
 
 
-def _texts(values: Any) -> set[str]:
-    return {value for value in values if isinstance(value, str)}
+def texts_of(callspec: Any) -> set[str]:
+    """The parameters of a case that are texts."""
+    return {value for value in callspec.params.values() if isinstance(value, str)}
 
 
 def room_of(item: pytest.Item) -> str:
