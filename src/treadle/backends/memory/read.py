@@ -34,7 +34,7 @@ from .tables import MemoryTables
 
 
 def item_state(row: Row) -> ItemState:
-    """An item without its history. (Given by name, so many fields take twice as long.)"""
+    """An item without its history. (Fields given by name take twice as long.)"""
     item, kind = row.item, row.kind
     state = ItemState(id=item.id, type=kind.type, status=row.status, tenant=kind.tenant)
     state.reason = row.reason
