@@ -22,6 +22,7 @@ from tests.support.tiers import (
     chosen,
     is_class_left_out,
     is_room_left_out,
+    race_less,
     runs_in,
 )
 from tests.support.valkey import database
@@ -89,6 +90,7 @@ def pytest_collection() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests of other tiers."""
     choice = chosen(config)
+    race_less(choice)
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:

@@ -50,6 +50,10 @@ PROOF_ROOMS = frozenset({"chaos", "deploy", "moving", "mutants", "packaging", "s
 
 MANY = 6
 """How many times as many random examples `make proof` has."""
+ROUNDS = 4
+"""How many times as many rounds of a race `make proof` has."""
+RACES = "treadle.testing.contract.races"
+"""The module that counts them, and how those of the cases begin."""
 
 
 def runs_in(item: pytest.Item, choice: Chosen) -> bool:
@@ -58,9 +62,19 @@ def runs_in(item: pytest.Item, choice: Chosen) -> bool:
 
 
 def has_examples(item: pytest.Item) -> bool:
-    """Whether a test has random examples, of `hypothesis` or of its own."""
+    """Whether a test has random examples, of `hypothesis` or of its own, or rounds of a race."""
     function = getattr(item, "function", None)
-    return hasattr(function, "hypothesis") or "random_examples" in getattr(item, "fixturenames", ())
+    return (
+        hasattr(function, "hypothesis")
+        or "random_examples" in getattr(item, "fixturenames", ())
+        or getattr(function, "__module__", "").startswith(RACES)
+    )
+
+
+def race_less(choice: Chosen) -> None:
+    """Let the cases of the contract have fewer rounds of their races, where `make proof` has all of them."""
+    if choice in ("quick", "test") and RACES in sys.modules:
+        vars(sys.modules[RACES])["FEWER"] = ROUNDS
 
 
 def examples(count: int, few: int | None = None) -> int:

@@ -10,9 +10,15 @@ from treadle.item import Effects
 
 T = TypeVar("T")
 
-ROUNDS = 200
 AT_ONCE = 10
 """Rounds that run concurrently. More would add waiting, not concurrency."""
+FEWER = 1
+"""How many times fewer rounds a case has, where it runs often and another run has all of them."""
+
+
+def rounds(count: int) -> int:
+    """How many rounds of this many a case has."""
+    return max(AT_ONCE, count // FEWER)
 
 
 async def run_rounds(count: int, race: Callable[[int], Awaitable[T]]) -> list[T]:

@@ -28,7 +28,7 @@ from .build import (
     verdicts,
 )
 from .check import consistent
-from .races import ROUNDS, ended_groups, released_items, run_rounds
+from .races import ended_groups, released_items, rounds, run_rounds
 from .subject import Subject, needs
 
 Answers: TypeAlias = Sequence[tuple[Submitted, ...] | Rejected]
@@ -36,9 +36,10 @@ Answers: TypeAlias = Sequence[tuple[Submitted, ...] | Rejected]
 
 class DependencyRaceCases:
     async def test_eight_prerequisites_that_succeed_at_once_release_once(self, subject: Subject) -> None:
-        """200 rounds: the last of the eight settlements releases the dependent."""
+        """The last of the eight settlements releases the dependent."""
         backends = await connections(subject, 8)
-        names = [[f"p{n}-{k}" for k in range(8)] for n in range(ROUNDS)]
+        count = rounds(200)
+        names = [[f"p{n}-{k}" for k in range(8)] for n in range(count)]
         leases = await start(subject.backend, *(item(name) for row in names for name in row))
         await submit(subject.backend, *(dependent(*row, id=f"g{n}") for n, row in enumerate(names)))
 
@@ -46,16 +47,16 @@ class DependencyRaceCases:
             row = leases[8 * n : 8 * n + 8]
             return await asyncio.gather(*(apply(backends[k], succeed(lease)) for k, lease in enumerate(row)))
 
-        for n, settled in enumerate(await run_rounds(ROUNDS, race)):
+        for n, settled in enumerate(await run_rounds(count, race)):
             assert released_items([one.effects for one in settled]) == [f"g{n}"]
-        ready = await claim_ids(subject.backend, ROUNDS + 1)
-        assert sorted(ready) == sorted(f"g{n}" for n in range(ROUNDS))
+        ready = await claim_ids(subject.backend, count + 1)
+        assert sorted(ready) == sorted(f"g{n}" for n in range(count))
         await consistent(subject.backend)
 
     async def test_eight_prerequisites_that_end_at_once_doom_and_release_once(self, subject: Subject) -> None:
         """Each end is counted once: a dependent of all is doomed, a dependent of four is released."""
         backends = await connections(subject, 8)
-        count = 50
+        count = rounds(50)
         names = [[f"p{n}-{k}" for k in range(8)] for n in range(count)]
         leases = await start(subject.backend, *(item(name) for row in names for name in row))
         await submit(subject.backend, *(dependent(*row, id=f"all{n}") for n, row in enumerate(names)))
@@ -78,7 +79,7 @@ class DependencyRaceCases:
     async def test_eight_members_that_end_at_once_end_their_group_once(self, subject: Subject) -> None:
         """The last of the eight settlements ends the group."""
         backends = await connections(subject, 8)
-        count = 50
+        count = rounds(50)
         roots = await start(subject.backend, *(item(f"r{n}") for n in range(count)))
         await apply(
             subject.backend,
@@ -99,7 +100,7 @@ class DependencyRaceCases:
     async def test_a_group_does_not_end_while_another_member_queues_children(self, subject: Subject) -> None:
         """The group does not end between the two."""
         backends = await connections(subject, 2)
-        count = 100
+        count = rounds(100)
         roots = await start(subject.backend, *(item(f"r{n}") for n in range(count)))
         pairs = [succeed(lease, item(f"{lease.id}-a"), item(f"{lease.id}-b")) for lease in roots]
         await apply(subject.backend, *pairs)
@@ -136,7 +137,8 @@ class SubmitRaceCases:
     async def test_a_dependent_is_submitted_while_its_prerequisite_ends(self, subject: Subject) -> None:
         """200 races: the dependent is never left blocked and never released twice."""
         backends = await connections(subject, 4)
-        leases = await start(subject.backend, *(item(f"p{n}") for n in range(ROUNDS)))
+        count = rounds(200)
+        leases = await start(subject.backend, *(item(f"p{n}") for n in range(count)))
 
         async def race(n: int) -> None:
             new = dependent(f"p{n}", id=f"g{n}")
@@ -146,14 +148,14 @@ class SubmitRaceCases:
             is_released = released_items([settled.effects]) == [f"g{n}"]
             assert (answer[0].status == "blocked") == is_released
 
-        await run_rounds(ROUNDS, race)
-        assert len(await claim_ids(subject.backend, 2 * ROUNDS)) == ROUNDS
+        await run_rounds(count, race)
+        assert len(await claim_ids(subject.backend, 2 * count)) == count
         await consistent(subject.backend)
 
     async def test_a_child_is_queued_while_its_prerequisite_ends(self, subject: Subject) -> None:
         """A settlement queues the dependent."""
         backends = await connections(subject, 4)
-        count = 100
+        count = rounds(100)
         leases = await start(subject.backend, *(item(f"p{n}") for n in range(2 * count)))
 
         async def race(n: int) -> None:
@@ -169,7 +171,7 @@ class SubmitRaceCases:
     async def test_two_settlements_with_crossed_dependencies_do_not_deadlock(self, subject: Subject) -> None:
         """Each has a child that waits for the other's item."""
         backends = await connections(subject, 2)
-        count = 50
+        count = rounds(50)
         leases = await start(subject.backend, *(item(f"p{n}") for n in range(2 * count)))
 
         async def race(n: int) -> None:
@@ -186,7 +188,7 @@ class SubmitRaceCases:
     async def test_a_prerequisite_and_its_dependent_are_submitted_at_once(self, subject: Subject) -> None:
         """In either order the dependency is counted."""
         backends = await connections(subject, 2)
-        count = 100
+        count = rounds(100)
 
         async def race(n: int) -> None:
             await asyncio.gather(
@@ -211,7 +213,7 @@ class SubmitRaceCases:
                 submit_each(backends[0], dependent(b, id=a)), submit_each(backends[1], dependent(a, id=b))
             )
 
-        for answers in await run_rounds(50, race):
+        for answers in await run_rounds(rounds(50), race):
             assert sum(isinstance(answer[0], Rejected) for answer in answers) == 1
         await consistent(subject.backend)
 
@@ -238,7 +240,7 @@ class SubmitRaceCases:
                 )
             )
 
-        for n, answers in enumerate(await run_rounds(25, race)):
+        for n, answers in enumerate(await run_rounds(rounds(25), race)):
             accepted = [one for answer in answers for one in answer if not isinstance(one, Rejected)]
             stored = [one.id for answer in accepted for one in answer]
             assert len(stored) == len(set(stored))

@@ -28,7 +28,7 @@ from .build import (
     succeed,
 )
 from .check import consistent
-from .races import run_rounds
+from .races import rounds, run_rounds
 from .subject import Subject, needs
 
 
@@ -50,7 +50,7 @@ class OperatorRaceCases:
     async def test_a_child_settles_while_its_parent_is_cancelled(self, subject: Subject) -> None:
         """In either order no descendant is left open."""
         backends = await connections(subject, 2)
-        count = 60
+        count = rounds(60)
         roots = await start(subject.backend, *(item(f"r{n}") for n in range(count)))
         await apply(subject.backend, *(succeed(lease, item(f"{lease.id}-a")) for lease in roots))
         leases = {lease.id: lease for lease in await claim(subject.backend)}
@@ -74,7 +74,7 @@ class OperatorRaceCases:
     async def test_an_item_is_completed_while_it_is_released(self, subject: Subject) -> None:
         """It ends once and is not claimed afterwards."""
         backends = await connections(subject, 2)
-        count = 50
+        count = rounds(50)
         leases = await start(subject.backend, *(item(f"p{n}") for n in range(count)))
         await submit(subject.backend, *(dependent(f"p{n}", id=f"g{n}") for n in range(count)))
 
@@ -91,7 +91,7 @@ class OperatorRaceCases:
     async def test_an_item_is_cancelled_while_it_is_released(self, subject: Subject) -> None:
         """It ends once and is not claimed afterwards."""
         backends = await connections(subject, 2)
-        count = 50
+        count = rounds(50)
         leases = await start(subject.backend, *(item(f"p{n}") for n in range(count)))
         await submit(subject.backend, *(dependent(f"p{n}", id=f"g{n}") for n in range(count)))
 
@@ -107,7 +107,7 @@ class OperatorRaceCases:
     async def test_an_item_is_pruned_while_a_dependent_is_submitted(self, subject: Subject) -> None:
         """It is kept and counted, or it is gone and counts as not yet submitted."""
         backends = await connections(subject, 2)
-        count = 40
+        count = rounds(40)
         await end(subject.backend, *(item(f"p{n}", keep=10) for n in range(count)))
         await subject.advance(20)
 
@@ -127,7 +127,7 @@ class OperatorRaceCases:
     async def test_an_item_is_deleted_while_a_dependent_is_submitted(self, subject: Subject) -> None:
         """The delete is refused, or the dependent waits for an id that is not yet submitted."""
         backends = await connections(subject, 2)
-        count = 40
+        count = rounds(40)
         await submit(subject.backend, *(item(f"p{n}") for n in range(count)))
 
         async def delete(n: int) -> bool:
@@ -150,7 +150,7 @@ class OperatorRaceCases:
     async def test_a_key_is_submitted_while_its_group_ends(self, subject: Subject) -> None:
         """Exactly one of two: the existing item is returned, or the new item is stored."""
         backends = await connections(subject, 2)
-        count = 60
+        count = rounds(60)
         leases = await start(subject.backend, *(item(f"a{n}", key=f"k{n}") for n in range(count)))
 
         async def race(n: int) -> None:
@@ -168,7 +168,7 @@ class OperatorRaceCases:
     async def test_a_key_is_submitted_while_its_item_is_deleted(self, subject: Subject) -> None:
         """The existing item is returned, or the new item is stored."""
         backends = await connections(subject, 2)
-        count = 40
+        count = rounds(40)
         await submit(subject.backend, *(item(f"a{n}", key=f"k{n}") for n in range(count)))
 
         async def race(n: int) -> None:
@@ -187,7 +187,7 @@ class OperatorRaceCases:
     async def test_an_id_is_submitted_while_its_item_is_deleted(self, subject: Subject) -> None:
         """The id is taken, or the new item is stored whole: it can be read, and claimed once."""
         backends = await connections(subject, 4)
-        count = 100
+        count = rounds(100)
         await submit(subject.backend, *(item(f"a{n}") for n in range(count)))
 
         async def race(n: int) -> bool:
@@ -207,7 +207,7 @@ class OperatorRaceCases:
     async def test_an_item_is_requeued_while_it_is_deleted(self, subject: Subject) -> None:
         """It exists and can be claimed, or it is gone and cannot."""
         backends = await connections(subject, 4)
-        count = 100
+        count = rounds(100)
         leases = await start(subject.backend, *(item(f"a{n}") for n in range(count)))
         await apply(subject.backend, *(die(lease) for lease in leases))
 
@@ -223,7 +223,7 @@ class OperatorRaceCases:
     async def test_a_member_is_requeued_while_its_group_ends(self, subject: Subject) -> None:
         """The counter of the group stays exact, and the group ends with its last member."""
         backends = await connections(subject, 2)
-        count = 40
+        count = rounds(40)
         roots = await start(subject.backend, *(item(f"r{n}") for n in range(count)))
         await apply(
             subject.backend,

@@ -28,7 +28,7 @@ from .build import (
     succeed,
 )
 from .check import consistent, open_members
-from .races import run_rounds
+from .races import rounds, run_rounds
 from .subject import Subject, needs
 
 
@@ -36,23 +36,25 @@ class SettleRaceCases:
     async def test_two_concurrent_settlements_of_one_token_apply_once(self, subject: Subject) -> None:
         """The other is reported as `applied` with `again`."""
         backends = await connections(subject, 2)
-        leases = await start(subject.backend, *(item(f"a{n}") for n in range(50)))
+        count = rounds(50)
+        leases = await start(subject.backend, *(item(f"a{n}") for n in range(count)))
 
         async def race(n: int) -> list[Outcome]:
             settlement = succeed(leases[n], item(f"c{n}"))
             return await asyncio.gather(*(settle_one(backend, settlement) for backend in backends))
 
-        for outcomes in await run_rounds(50, race):
+        for outcomes in await run_rounds(count, race):
             assert {outcome.verb for outcome in outcomes} == {"applied"}
             assert sorted(outcome.again for outcome in outcomes) == [False, True]
-        assert len(await claim_ids(subject.backend)) == 50
+        assert len(await claim_ids(subject.backend)) == count
         await consistent(subject.backend)
 
     @needs("operating", "fencing")
     async def test_an_operator_completes_while_the_worker_settles(self, subject: Subject) -> None:
         """Exactly one of the two takes effect, and the other reports it."""
         backends = await connections(subject, 2)
-        leases = await start(subject.backend, *(item(f"a{n}") for n in range(50)))
+        count = rounds(50)
+        leases = await start(subject.backend, *(item(f"a{n}") for n in range(count)))
 
         async def by_hand(n: int) -> bool:
             try:
@@ -73,14 +75,15 @@ class SettleRaceCases:
             assert found.result == (b"hand" if completed else b"worker")
             assert await exists(subject.backend, f"c{n}") != completed
 
-        await run_rounds(50, race)
+        await run_rounds(count, race)
         await consistent(subject.backend)
 
     @needs("fencing")
     async def test_an_operator_cancels_while_the_worker_settles(self, subject: Subject) -> None:
         """Exactly one takes effect. Children of an applied settlement are cancelled too."""
         backends = await connections(subject, 2)
-        leases = await start(subject.backend, *(item(f"a{n}") for n in range(100)))
+        count = rounds(100)
+        leases = await start(subject.backend, *(item(f"a{n}") for n in range(count)))
 
         async def race(n: int) -> None:
             answers: tuple[Outcome, Changed] = await asyncio.gather(
@@ -95,7 +98,7 @@ class SettleRaceCases:
                 assert (outcome.loss, [one.id for one in changed.items]) == ("cancelled", [f"a{n}"])
                 assert statuses_now == ["cancelled", None]
 
-        await run_rounds(100, race)
+        await run_rounds(count, race)
         assert await claim_ids(subject.backend) == []
         await consistent(subject.backend)
 
@@ -103,7 +106,8 @@ class SettleRaceCases:
     async def test_a_worker_is_removed_while_it_settles(self, subject: Subject) -> None:
         """The item is settled or freed, not both."""
         backends = await connections(subject, 2)
-        leases = [await start_one(subject.backend, item(f"a{n}"), f"w{n}") for n in range(50)]
+        count = rounds(50)
+        leases = [await start_one(subject.backend, item(f"a{n}"), f"w{n}") for n in range(count)]
 
         async def race(n: int) -> None:
             outcome, freed = await asyncio.gather(
@@ -113,14 +117,15 @@ class SettleRaceCases:
             expected = "success" if outcome.verb == "applied" else "ready"
             assert await status(subject.backend, f"a{n}") == expected
 
-        await run_rounds(50, race)
+        await run_rounds(count, race)
         await consistent(subject.backend)
 
     @needs("operating", "fencing")
     async def test_an_item_is_deleted_while_it_settles(self, subject: Subject) -> None:
         """It is gone either way, with its child and its group."""
         backends = await connections(subject, 2)
-        leases = await start(subject.backend, *(item(f"a{n}") for n in range(50)))
+        count = rounds(50)
+        leases = await start(subject.backend, *(item(f"a{n}") for n in range(count)))
 
         async def race(n: int) -> None:
             outcome, _ = await asyncio.gather(
@@ -130,7 +135,7 @@ class SettleRaceCases:
             assert await statuses(subject.backend, f"a{n}", f"c{n}") == [None, None]
             assert list(await subject.backend.group([f"a{n}"])) == [None]
 
-        await run_rounds(50, race)
+        await run_rounds(count, race)
         assert await claim_ids(subject.backend) == []
         await consistent(subject.backend)
 
@@ -138,16 +143,17 @@ class SettleRaceCases:
     async def test_two_operators_requeue_one_item(self, subject: Subject) -> None:
         """One of them changes it, and the group opens once."""
         backends = await connections(subject, 4)
-        leases = await start(subject.backend, *(item(f"a{n}") for n in range(40)))
+        count = rounds(40)
+        leases = await start(subject.backend, *(item(f"a{n}") for n in range(count)))
         await apply(subject.backend, *(die(lease) for lease in leases))
 
         async def race(n: int) -> list[Changed]:
             return await asyncio.gather(*(backend.requeue([f"a{n}"]) for backend in backends))
 
-        for changed in await run_rounds(40, race):
+        for changed in await run_rounds(count, race):
             assert sum(len(one.items) for one in changed) == 1
         assert await open_members(subject.backend, "a0") == 1
-        assert len(await claim_ids(subject.backend)) == 40
+        assert len(await claim_ids(subject.backend)) == count
         await consistent(subject.backend)
 
     @needs("operating")
