@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -266,11 +267,13 @@ class TenantMoveCases:
     ) -> None:
         """A number has an end. If those of both stores were added up, forty moves would be enough."""
         await use(backend)
-        first = await last_number(backend)
+        numbers = [await last_number(backend)]
         for _ in range(5):
             found = await give(backend, await freeze(backend))
             await take(backend, await ready_to_take(backend, cast(TenantMark, await mark_of(backend))), found)
-        assert await last_number(backend) <= 7 * first
+            numbers.append(await last_number(backend))
+        first, *_, last = (after - before for before, after in pairwise(numbers))
+        assert last <= 2 * first, numbers
         await consistent(backend)
 
     @needs("tenant_moves", "batches")
