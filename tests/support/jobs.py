@@ -106,7 +106,7 @@ def shares_fixture(item: pytest.Item) -> bool:
 
 
 def draw_once() -> None:
-    """Let hypothesis read its tables of characters and the constants of all modules, before each process does.
+    """Let hypothesis read its tables of characters and the constants of all modules, once for all processes.
     In a fresh clone that takes 3 s."""
     from hypothesis import given, settings
     from hypothesis import strategies as st
