@@ -42,7 +42,7 @@ from treadle.item import (
     Status,
     Submission,
 )
-from treadle.item_facts import DeadMark, Explanation
+from treadle.item_facts import DeadMark, Explanation, Overview
 from treadle.testing import ManualClock
 
 STEPS = examples(120, few=80)
@@ -361,7 +361,7 @@ class History:
             assert shown_facts(facts[0]) == shown_facts(facts[1])
         for tenant in (None, *TENANTS):
             overviews = await self.both(lambda backend, _: backend.overview(tenant=tenant))  # noqa: B023
-            assert overviews[0] == overviews[1]
+            assert shown_overview(overviews[0]) == shown_overview(overviews[1])
             marks = await self.both(lambda backend, _: backend.marks(tenant=tenant, cap=2))  # noqa: B023
             assert shown_marks(marks[0]) == shown_marks(marks[1])
             for where in FILTERS:
@@ -422,6 +422,11 @@ def shown_effects(effects: Effects) -> object:
 def shown_facts(facts: Explanation) -> Explanation:
     """Items that became ready in one call may be in any order. The counts of a doomed item may be older."""
     return replace(facts, ahead=0) if facts.verdict is None else replace(facts, met=0, open=0)
+
+
+def shown_overview(overview: Overview) -> Overview:
+    """Without what a store need not say: of which item the age of a queue is."""
+    return replace(overview, ages=tuple([replace(age, tenant="", type="") for age in overview.ages]))
 
 
 def shown_marks(marks: Sequence[DeadMark]) -> object:

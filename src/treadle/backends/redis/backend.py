@@ -162,7 +162,7 @@ class RedisBackend(
                 await check_version(connection)
                 await self._check_store(self._link, waits=True)
                 if not self._is_heartbeat:
-                    said = await self.key_owner("store", tenant=STORES_TENANT)
+                    said = await self._key_owner("store", STORES_TENANT, "work")
                     check_partitions(self._link.prefix, self._partition, said)
                 if not (self._is_heartbeat or self._was_opened):
                     await self._log_risks()

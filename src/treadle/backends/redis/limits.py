@@ -15,7 +15,7 @@ from treadle.store.rules.limits import LimitState
 from treadle.store.rules.watching import rate_use, slots_use
 
 from .item_bytes import pack_number, pack_token, read_double
-from .link import RedisVerbs
+from .link import On, RedisVerbs
 from .scripts import RedisScript
 
 PORTION: Final = 250
@@ -55,7 +55,10 @@ class RedisLimits(RedisVerbs):
         return bool(await self._link.run(_CLAIM_KEY, [f"{tenant}\0{key}", owner, ttl]))
 
     async def key_owner(self, key: str, *, tenant: str) -> str | None:
-        owner = await self._link.run(_KEY_OWNER, [f"{tenant}\0{key}"], on="read")
+        return await self._key_owner(key, tenant, "read")
+
+    async def _key_owner(self, key: str, tenant: str, on: On) -> str | None:
+        owner = await self._link.run(_KEY_OWNER, [f"{tenant}\0{key}"], on=on)
         return None if owner is None else owner.decode()
 
     async def take_permits(

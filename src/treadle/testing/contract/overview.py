@@ -240,6 +240,7 @@ class QueueAgeCases:
 
     @needs("watching")
     async def test_the_age_of_a_queue_may_say_which_item_it_is_of(self, subject: Subject) -> None:
+        """The tenant and the type of the one that waits for the longest time, or nothing."""
         backend = subject.backend
         await submit(backend, item("x", type="late", tenant="acme", lane="a"))
         await subject.advance(10)
