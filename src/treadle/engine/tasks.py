@@ -26,7 +26,7 @@ class Tasks:
     def __init__(self, on_error: Callable[[BaseException, str], None]) -> None:
         self._context = contextvars.copy_context()
         self._on_error = on_error
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in their order: they are cancelled so
 
     def start(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         context = self._context.copy()
@@ -49,12 +49,12 @@ class Tasks:
         )
 
     def _own(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.report(error, task.get_name().removeprefix("treadle "))
 
@@ -65,13 +65,13 @@ class Tasks:
     async def cancel(self, names: Collection[str] | None = None, *, keep: Collection[str] = ()) -> None:
         """Cancel the tasks with these names, or all except those to `keep`, and wait up to `STOP_TIMEOUT` for
         them. A task that waits for the store ends when the store answers (see `finish`)."""
-        tasks = {
+        tasks = [
             task
             for task in self._tasks
             if task is not asyncio.current_task()
             and (name := task.get_name().removeprefix("treadle ")) not in keep
             and (names is None or name in names)
-        }
+        ]
         for task in tasks:
             task.cancel()
         if tasks:

@@ -16,7 +16,7 @@ asked for unknown leases first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -254,13 +254,18 @@ class ManyClaims:
 
     def _deliver_late(self, view: WorkerView, room: Room) -> list[Lease]:
         late: dict[Member, list[Lease]] = {}
-        for member, lease in view.late:
+        for member, lease in self._each_once(view.late) if view.late else ():
             late.setdefault(member, []).append(lease)
         view.late = []
         leases: list[Lease] = []
         for member, found in late.items():
             self._take(room, member, found, leases)
         return leases
+
+    def _each_once(self, late: Sequence[tuple[Member, Lease]]) -> Iterable[tuple[Member, Lease]]:
+        """Leave out what came from another store before: its tenant has moved between the two answers."""
+        known = {inner(token) for token in self._views.held}
+        return {each[1].token: each for each in late if each[1].token not in known}.values()
 
     def _take(self, room: Room, member: Member, found: Sequence[Lease], leases: list[Lease]) -> None:
         """Hand leases out, and give those back that came late and whose room is taken."""
@@ -300,33 +305,34 @@ class ManyClaims:
         """Those of the stores that answer. The others are asked before their next claim."""
         view = self._views.of(worker)
         self._views.held.update(known)
-        view_late = [(member.number, lease.token) for member, lease in view.late]
+        # Those of all stores: some may have moved from one to the other.
+        tokens = [*map(inner, known), *(lease.token for _, lease in view.late)]
 
-        async def one(member: Member) -> list[Lease]:
+        async def one(member: Member) -> list[tuple[Member, Lease]]:
             if member.number in view.asking:
                 view.unsure.add(member.number)
                 return []
-            tokens = [inner(token) for token in known]  # also of leases that have moved to this store
-            tokens += [token for number, token in view_late if number == member.number]
             try:
                 found: Sequence[Lease] = await member.call("unknown_leases", worker, tokens)
             except StoreUnavailable:
                 view.unsure.add(member.number)
                 return []
             view.unsure.discard(member.number)
-            return [self.taken(lease, member) for lease in found]
+            return [(member, lease) for lease in found]
 
         parts = await together([one(member) for member in self._places.members])
         if len(view.unsure) == len(self._places.members):
             raise self._places.home.refusal()
-        return [lease for part in parts for lease in part]
+        late = {lease.token for _, lease in view.late}  # they are delivered with the next claim
+        found = {each[1].token: each for part in parts for each in part if each[1].token not in late}
+        return [self.taken(lease, member) for member, lease in found.values()]
 
     async def _recover(self, view: WorkerView, member: Member, worker: str) -> None:
         """Ask a store that may have leased items to this worker for those of which it does not know."""
         if member.number not in view.unsure:
             return
         known = [inner(token) for token in self._views.held]
-        late = [lease.token for each, lease in view.late if each is member]
+        late = [lease.token for _, lease in view.late]
         found: Sequence[Lease] = await member.call("unknown_leases", worker, known + late)
         view.unsure.discard(member.number)
         if found:

@@ -314,23 +314,24 @@ class StorePlaces:
 
 async def within_patience(
     tasks: Collection[asyncio.Task[T]], first: float | None = None, others: float = OPENING
-) -> set[asyncio.Task[T]]:
-    """Wait until all have ended, or one has, and the others take much longer. Returns those that have ended.
-    The others are cancelled.
+) -> list[asyncio.Task[T]]:
+    """Wait until all have ended, or one has, and the others take much longer. Returns those that have ended,
+    in their order. The others are cancelled.
 
     first, others: seconds to wait for the first one, and for the others then.
     """
     if not tasks:
-        return set()
+        return []
     done, waiting = await asyncio.wait(tasks, timeout=first, return_when=asyncio.FIRST_COMPLETED)
     if waiting:
         more, waiting = await asyncio.wait(waiting, timeout=others)
         done |= more
-    for task in waiting:
-        task.cancel()
-    for task in done:
-        task.exception()  # the caller may raise the first error only
-    return done
+    for task in tasks:
+        if task in waiting:
+            task.cancel()
+        else:
+            task.exception()  # the caller may raise the first error only
+    return [task for task in tasks if task in done]
 
 
 async def _owners(member: Member) -> list[str]:

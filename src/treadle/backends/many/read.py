@@ -263,7 +263,11 @@ class ManyReads:
         for error in errors:
             if not isinstance(error, StoreUnavailable) or len(errors) == len(tasks):
                 raise error
-        return [(tasks[task], task.result()) for task in done if task.exception() is None]
+        return [
+            (number, task.result())
+            for task, number in tasks.items()
+            if task in done and task.exception() is None
+        ]
 
     def _came_late(self, task: asyncio.Task[Ended]) -> None:
         """Keep an answer for the next question, and let it be asked."""

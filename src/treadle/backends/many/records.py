@@ -77,13 +77,15 @@ class ManyRecords:
     async def now(self) -> float:
         """Home's clock. If home does not answer soon: that of another store, which should show the same."""
         members = sorted(self._places.members, key=lambda member: member is not self._places.home)
-        tasks: set[asyncio.Task[float]] = set()
+        tasks: list[asyncio.Task[float]] = []
         error: BaseException | None = None
         while tasks or members:
             if members:
-                tasks.add(asyncio.ensure_future(members.pop(0).call("now")))
+                tasks.append(asyncio.ensure_future(members.pop(0).call("now")))
             patience = SOON if members else None
-            done, tasks = await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            done = [task for task in tasks if task.done()]
+            tasks = [task for task in tasks if not task.done()]
             for task in done:
                 if (failed := task.exception()) is None:
                     _leave(tasks)

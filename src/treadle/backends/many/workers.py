@@ -99,9 +99,10 @@ class ManyWorkers:
         while waiting and not any(_answer(task) for task in done):
             more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             done |= more
-        answers = {tasks[task]: answer for task in done if (answer := _answer(task)) is not None}
+        ended = [task for task in tasks if task in done]
+        answers = {tasks[task]: answer for task in ended if (answer := _answer(task)) is not None}
         if not answers:
-            raise next(error for task in done if (error := task.exception()) is not None)
+            raise next(error for task in ended if (error := task.exception()) is not None)
         return answers
 
     def _start(

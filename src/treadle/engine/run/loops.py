@@ -241,7 +241,8 @@ class Shutdown:
         for held in unfinished:
             self._runner.interrupt(held, "stopping")  # not done yet if the wait was cut short
         unfinished = self._leave_threads(unfinished)
-        running = {task for held in unfinished if (task := (held.batch or held).task) is not None}
+        tasks = [task for held in unfinished if (task := (held.batch or held).task) is not None]
+        running = dict.fromkeys(tasks)  # a batch has one
         for task in running:
             task.cancel()
         if running:
