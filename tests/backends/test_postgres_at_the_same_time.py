@@ -135,3 +135,12 @@ async def test_a_freeze_gives_way_to_a_transaction_that_wants_more(
                 await asyncio.sleep(0.01)
             await connection.execute("update treadle.open_item set no = no")
         await leaving
+
+
+async def test_what_follows_a_freeze_has_its_patience(backend: PostgresBackend, warm_url: str) -> None:
+    """Another transaction that reads may hold up what removes a table, for longer than the freeze waited."""
+    store = backend.tenant_moves._store
+    async with store.connection() as connection:
+        await store.begin(connection)
+        await store.freeze(connection, 7)
+        assert await connection.fetchval("select current_setting('lock_timeout')") == "7s"

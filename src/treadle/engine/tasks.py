@@ -26,7 +26,7 @@ class Tasks:
     def __init__(self, on_error: Callable[[BaseException, str], None]) -> None:
         self._context = contextvars.copy_context()
         self._on_error = on_error
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # in their order: they are cancelled so
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # cancelled in this order
 
     def start(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         context = self._context.copy()

@@ -168,6 +168,7 @@ class MovingSchema:
                 await asyncio.sleep(GIVES_WAY / 2)
                 wait *= 2
             else:
+                await connection.execute(text("moving", "lock_wait", seconds=str(patience)))
                 return
 
     async def park(self, connection: Connection, state: int, move: str, to: str, content: str = "") -> None:
