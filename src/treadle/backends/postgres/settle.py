@@ -343,8 +343,8 @@ class SettleCall:
     def _read_ended(self, record: Record, outcomes: list[Outcome], effects: EffectsReader) -> None:
         """The items that ended. The group of an item without a group row ended with it, and is not in the
         store's answer."""
-        contributed = record["contributed_row"] or ()
-        silent = record["silent_row"] or ()
+        contributed = frozenset(record["contributed_row"] or ())
+        silent = frozenset(record["silent_row"] or ())
         settlements, ended_groups = self._settlements, effects.ended_groups
         for row, group in zip(record["ended_row"] or (), record["ended_group"] or (), strict=True):
             settlement = settlements[row - 1]
