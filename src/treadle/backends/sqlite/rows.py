@@ -70,46 +70,49 @@ def full_states(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
 
 
 def _state(row: Row) -> ItemState:
-    failed = row[26] is not None
-    error_type = decode_text(row[26]) if failed and row[17] != SUCCESS else None
-    return ItemState(
-        id=row[1],
-        tenant=row[2],
-        type=row[3],
-        queue=row[4],
-        lane=row[5],
-        priority=row[6],
-        attempts=row[7],
-        group_id=row[8],
-        parent=row[9],
-        workflow=row[10],
-        workflow_type=row[11],
-        key=row[12],
-        queued_at=row[13],
-        after=decode_ids(row[14]),
-        options=row[15],
-        input=row[16],
-        status=STATUS[row[17]],
-        attempt=row[18],
-        due_at=shown_due(row[19], row[23]),
-        deadline=row[20],
-        claimed_at=row[21],
-        started_at=row[30],
-        worker=row[22],
-        ended_at=row[23],
-        reason=row[24],
-        result=row[25],
-        failures=row[28],
-        losses=row[29],
-        deferrals=row[32],
-        error_type=error_type,
-        error=None if error_type is None else str(ErrorInfo(error_type, decode_text(row[27]))),
-        mark=row[31] or "",
-        release="" if error_type is None else row[34] or "",
-        has_steps=row[33] & HAS_STEPS > 0,
-        suspended=row[33] & SUSPENDED > 0,
-        held=row[23] is None and is_held(row[19]),
-    )
+    """An item without its history. (Fields given by name take twice as long.)"""
+    (
+        _, id, tenant, type, queue, lane, priority, attempts, group_id, parent, workflow, workflow_type, key,
+        queued_at, after, options, input, status, attempt, due_at, deadline, claimed_at, worker, ended_at,
+        reason, result, error_type, message, failures, losses, started_at, mark, deferrals, records, release,
+    ) = row  # fmt: skip
+    state = ItemState(id=id, type=type, status=STATUS[status], tenant=tenant)
+    state.reason = reason
+    state.attempt = attempt
+    state.attempts = attempts
+    state.failures = failures
+    state.losses = losses
+    state.deferrals = deferrals
+    state.result = result
+    if error_type is not None and status != SUCCESS:
+        kind = decode_text(error_type)
+        state.error_type = kind
+        state.error = str(ErrorInfo(kind, decode_text(message)))
+        state.release = release or ""
+    state.queued_at = queued_at
+    state.due_at = shown_due(due_at, ended_at)
+    state.claimed_at = claimed_at
+    state.started_at = started_at
+    state.ended_at = ended_at
+    state.deadline = deadline
+    state.priority = priority
+    state.lane = lane
+    state.queue = queue
+    state.group_id = group_id
+    state.parent = parent
+    state.workflow = workflow
+    state.workflow_type = workflow_type
+    if after is not None:
+        state.after = decode_ids(after)
+    state.key = key
+    state.worker = worker
+    state.input = input
+    state.options = options
+    state.mark = mark or ""
+    state.has_steps = records & HAS_STEPS > 0
+    state.suspended = records & SUSPENDED > 0
+    state.held = ended_at is None and is_held(due_at)
+    return state
 
 
 def _attempt(row: Row) -> Attempt:
