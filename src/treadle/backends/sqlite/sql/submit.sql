@@ -25,12 +25,13 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?, nullif(?, ''
     nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?, ''))
 
 -- The same for items that are ready at once and have nothing but the usual: their rows are copied inside SQLite. Through
--- Python, a new item would take a third longer. The first parameter: how far the place in the lane is ahead of the number.
+-- Python, a new item would take a third longer. Those that wait for others are left out. The first parameter: how far the
+-- place in the lane is ahead of the number.
 -- :name open_usual
 INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, group_no)
 SELECT no, 2, queue, tenant, type, lane, -priority, no + ?, queued_at, queued_at,
     CASE WHEN queued_by IS NOT NULL THEN group_no END
-FROM treadle_item WHERE no >= ? AND no < ?
+FROM treadle_item WHERE no >= ? AND no < ? AND after IS NULL
 
 -- :name existing_ids
 SELECT i.id FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?
