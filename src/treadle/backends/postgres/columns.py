@@ -24,7 +24,7 @@ INNER_SEPARATOR: Final = "\x1f"
 
 def names(column: Sequence[str | None], *, whole: bool = False) -> str | None:
     """A column of names. `whole`: one element per row, even if all are the same."""
-    column = column if whole else _shortened(column)
+    column = column if whole else shortened(column)
     if None in column:
         if len(column) == 1:
             return None
@@ -37,7 +37,7 @@ def names(column: Sequence[str | None], *, whole: bool = False) -> str | None:
 
 def numbers(column: Sequence[float | None], *, whole: bool = False) -> str | None:
     """A column of numbers."""
-    column = column if whole else _shortened(column)
+    column = column if whole else shortened(column)
     if None in column:
         if len(column) == 1:
             return None
@@ -47,7 +47,7 @@ def numbers(column: Sequence[float | None], *, whole: bool = False) -> str | Non
 
 def durations(column: Sequence[float | None]) -> str | None:
     """A column of seconds, to the microsecond: all digits of a float take four times as long to write."""
-    column = _shortened(column)
+    column = shortened(column)
     if column == [None]:
         return None
     return _literal(["null" if each is None else f"{each:.6f}" for each in column])
@@ -59,11 +59,11 @@ def _literal(numbers: Iterable[str]) -> str:
 
 def data(column: Sequence[bytes | None]) -> Sequence[bytes | None] | None:
     """A column of bytes."""
-    column = _shortened(column)
+    column = shortened(column)
     return None if column == [None] else column
 
 
-def _shortened(column: Sequence[V]) -> Sequence[V]:
+def shortened(column: Sequence[V]) -> Sequence[V]:
     """One element, if all are the same."""
     if not column:
         return column

@@ -11,7 +11,7 @@ from treadle.errors import BackendError
 from treadle.item import GROUP_MARK, Item, Ref, Submission
 from treadle.store.rules.submission import find_cycle
 
-from .columns import ANY_SCOPE, KEY_POLICY_CODES, OPEN_SCOPE, data, joined, names, numbers
+from .columns import ANY_SCOPE, KEY_POLICY_CODES, OPEN_SCOPE, data, joined, names, numbers, shortened
 from .statements import numbered, statement, text
 
 MOST_BYTES: Final = 64 << 20
@@ -185,11 +185,11 @@ def _columns(rows: Sequence[Row], plain: bool) -> tuple[object, ...]:
         names([row.parent for row in rows]),
         names([row.workflow for row in rows]),
         names([row.workflow_type for row in rows]),
-        None if plain else names([joined(row.after) for row in rows]),
+        None if plain else names([joined(row.after) if row.after else None for row in rows]),
         numbers([row.need for row in rows]),
         None if plain else numbers([int(row.counting == "done") for row in rows]),
         None if plain else names([row.key for row in rows]),
-        None if plain else numbers([_scope(row.key_scope) for row in rows]),
+        None if plain else numbers([_scope(each) for each in shortened([row.key_scope for row in rows])]),
         numbers([row.keep for row in rows]),
         numbers([row.keep_dead for row in rows]),
         data([row.input for row in rows]),

@@ -211,7 +211,7 @@ def _waves(settlements: Sequence[Settlement]) -> Iterable[list[int]]:
     of the first."""
     tokens = {one.lease.token for one in settlements}
     parents = [one for one in settlements if one.children]
-    if 0 < len(tokens) == len(settlements) and not parents:
+    if len(settlements) == 1 or (0 < len(tokens) == len(settlements) and not parents):
         return [list(range(len(settlements)))]
     marked = ((marks(one.children), {one.lease.token}) for one in settlements)
     return waves((before | token, after | token) for (before, after), token in marked)
