@@ -413,8 +413,8 @@ class _ItemStorage:
         )
 
     def _open_usual(self) -> list[Submitted]:
-        """As `_open`, for items that have nothing but the usual. A submit of 500 takes 6 ms, not 10. Items that
-        wait for others get rows of their own."""
+        """As `_open`, for items that have nothing but the usual, and may wait for others. A submit of 500
+        takes 6 ms, not 10."""
         first, now = self._first, self._tx.now
         self._tx.run(_SQL["open_usual"], self._place - first, first, first + len(self._placed))
         answers = [
