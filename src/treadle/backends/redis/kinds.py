@@ -12,7 +12,7 @@ from itertools import compress
 from operator import ne
 from typing import Final
 
-from treadle.item import Filter, Status
+from treadle.item import Status
 from treadle.store.rules.watching import CountKey
 
 from .item_bytes import STATUSES, KindNames, read_kind
@@ -126,18 +126,3 @@ class KindCounts:
                     if type in found:
                         found[type].append(number)
         return found
-
-    def find(self, where: Filter, statuses: Collection[Status]) -> tuple[bytes, int]:
-        """The numbers of the kinds that have items of a tenant, queue and type in one of these statuses, and
-        how many items that are."""
-        sums = {
-            place: self._sums[place]
-            for (tenant, queue, type, status), place in self._in_order
-            if self._sums[place]
-            and status in statuses
-            and where.tenant in (None, tenant)
-            and where.queue in (None, queue)
-            and where.type in (None, type)
-        }
-        names = compress(self._names, map(sums.__contains__, self._places))
-        return b"".join({name[:4] for name in names}), sum(sums.values())

@@ -10,7 +10,7 @@ many items of a tenant, queue or type there are: a walk ends when it has found t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from struct import Struct as Bytes
 from typing import Any, Final
 
@@ -28,13 +28,13 @@ from treadle.store.rules.listing import (
 )
 
 from .item_bytes import LETTERS, REASONS, item_state, read_item
-from .kinds import KindCounts
 from .link import RedisLink
 from .read import UNFOLDED, RedisRead, full_state
 from .scripts import RedisScript
 
 _LIST: Final = RedisScript("list")
 _LIST_REST: Final = RedisScript("list_rest")
+_LIST_WHOLE: Final = RedisScript("list_whole")
 _LIST_START: Final = RedisScript("list_start")
 _LIST_GROUPS: Final = RedisScript("list_groups")
 _LIST_WORKFLOWS: Final = RedisScript("list_workflows")
@@ -76,6 +76,8 @@ _PLACES: Final[dict[Source, tuple[str, str]]] = {
 """Where the script looks for the items of a source: its `source`, and the `index`."""
 _WIDE: Final = frozenset((_PLACES["all"], _PLACES["open"], _PLACES["dead"]))
 """Places where most items are of other releases."""
+_OF_KIND: Final = ("tenant", "queue", "type")
+"""Conditions that a kind meets, or does not."""
 _LABELS: Final = {"keyed": "key", "workflows": "workflow", "marked": "mark"}
 """Fields whose values are the parts of an index."""
 
@@ -95,7 +97,7 @@ class RedisLists(RedisRead):
         place = plan.narrowest(_PLACES)
         if place is None:
             return Page(())
-        walk = ListWalk(self._link, plan, *place, history=history, counted=self._counted)
+        walk = ListWalk(self._link, plan, *place, history=history)
         await walk.find(plan.most + 1, None if reach is None else max(1, reach))
         return plan.page(walk.numbers, walk.states, walk.end)
 
@@ -156,21 +158,12 @@ def _group_summary(row: Sequence[Any]) -> GroupSummary:
 class ListWalk:
     """One walk along a source."""
 
-    def __init__(
-        self,
-        link: RedisLink,
-        plan: ListPlan,
-        source: str,
-        index: str,
-        *,
-        history: bool,
-        counted: Callable[[], Awaitable[KindCounts]],
-    ) -> None:
+    def __init__(self, link: RedisLink, plan: ListPlan, source: str, index: str, *, history: bool) -> None:
         self._link = link
-        self._counted = counted
         self._plan = plan
         self._source = source
         self._is_wide = (source, index) in _WIDE
+        self._letters = b"".join(LETTERS[status] for status in plan.statuses)
         self._history = history
         self._oldest_first = plan.oldest_first
         self._request: dict[str, Any] = {"where": _filter_fields(plan), "oldest_first": plan.oldest_first}
@@ -258,17 +251,17 @@ class ListWalk:
     async def _count_whole(self) -> None:
         """Find the kinds that have items that may match, and how many."""
         where = self._plan.where
-        if where.tenant is where.queue is where.type is None:
+        asked = {name: value for name in _OF_KIND if (value := getattr(where, name)) is not None}
+        if not asked:
             return
-        await self._link.run(UNFOLDED, on="read")
-        counted = await self._counted()
-        self._kinds, self._whole = counted.find(where, self._plan.statuses)
+        self._kinds, self._whole = await self._link.run(
+            _LIST_WHOLE, [_encode(asked), self._letters], on="read"
+        )
 
     async def _count_rest(self) -> None:
         """End if there is no other item that may match. Items that were found may have changed since."""
-        letters = b"".join(LETTERS[status] for status in self._plan.statuses)
         found = b"".join(number.to_bytes(6, "big") for number in self.numbers)
-        rest: int = await self._link.run(_LIST_REST, [self._kinds or b"", letters, found], on="read")
+        rest: int = await self._link.run(_LIST_REST, [self._kinds or b"", self._letters, found], on="read")
         self._whole = len(self.numbers) + rest
         self._has_ended = rest == 0
 

@@ -46,15 +46,17 @@ do
     return filter
   end
 
-  -- See which of these kinds are as wanted. Their rows begin with the numbers of the texts: see kinds.lua.
-  local function read_kinds(filter, numbers)
+  -- Whether a kind is as wanted. Its row begins with the numbers of the texts: see kinds.lua.
+  function ListFilter.is_kind(filter, row)
     local tenant, queue, type = filter.tenant, filter.queue, filter.type
+    return (not tenant or sub(row, 1, 4) == tenant) and (not queue or sub(row, 5, 8) == queue)
+      and (not type or sub(row, 13, 16) == type)
+  end
+
+  -- See which of these kinds are as wanted.
+  local function read_kinds(filter, numbers)
     local rows = RawRows.fields(K.kinds, numbers)
-    for i = 1, #numbers do
-      local row = rows[i]
-      filter.kinds[numbers[i]] = row and (not tenant or sub(row, 1, 4) == tenant) and (not queue or sub(row, 5, 8) == queue)
-        and (not type or sub(row, 13, 16) == type)
-    end
+    for i = 1, #numbers do filter.kinds[numbers[i]] = rows[i] and ListFilter.is_kind(filter, rows[i]) end
   end
 
   -- By place: the kinds of rows that exist. They are known after this.
