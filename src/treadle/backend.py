@@ -601,10 +601,16 @@ class Backend(Protocol):
         ...
 
     async def marks(
-        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+        self,
+        *,
+        tenant: str | None = None,
+        count: int = 100,
+        cap: int = 10_000,
+        release: str | None = None,
     ) -> Sequence[DeadMark]:
         """Return up to `count` marks of dead items, those with the newest deaths first as far as is known
-        without a look at all dead items, each with the number of its items up to `cap`."""
+        without a look at all dead items, each with the number of its items up to `cap`. With `release`: of
+        these, only those whose `releases` name it alone."""
         ...
 
     async def lines(

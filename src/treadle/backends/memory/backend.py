@@ -49,7 +49,7 @@ from treadle.item import (
     Wake,
     WorkerState,
 )
-from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
+from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview, is_under
 from treadle.records import (
     MINUTE,
     AuditPage,
@@ -206,9 +206,15 @@ class MemoryBackend:
         return watch.limits(self.store, names, count, self.store.now())
 
     async def marks(
-        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+        self,
+        *,
+        tenant: str | None = None,
+        count: int = 100,
+        cap: int = 10_000,
+        release: str | None = None,
     ) -> Sequence[DeadMark]:
-        return watch.marks(self.store, tenant, count, cap)
+        found = watch.marks(self.store, tenant, count, cap)
+        return [mark for mark in found if is_under(mark.releases, release)]
 
     async def lines(
         self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000

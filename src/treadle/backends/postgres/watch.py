@@ -27,6 +27,7 @@ from treadle.item_facts import (
     QueueAge,
     Release,
     UnservedType,
+    is_under,
     mark_releases,
 )
 from treadle.records import Line, Related, RelatedItem
@@ -71,16 +72,19 @@ class PostgresWatch(PostgresVerbs):
         return uses if names is not None else uses[:count]
 
     async def marks(
-        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+        self,
+        *,
+        tenant: str | None = None,
+        count: int = 100,
+        cap: int = 10_000,
+        release: str | None = None,
     ) -> Sequence[DeadMark]:
-        rows = await self._read("marks", tenant, count, cap)
-        return [
-            replace(
-                DeadMark(mark, type, decoded(error_type) or "", decoded(error) or "", *rest),
-                releases=_releases(releases),
-            )
-            for mark, type, error_type, error, *rest, releases in rows
-        ]
+        found: list[DeadMark] = []
+        for mark, type, error_type, error, *rest, died in await self._read("marks", tenant, count, cap):
+            if is_under(releases := _releases(died), release):
+                texts = decoded(error_type) or "", decoded(error) or ""
+                found.append(replace(DeadMark(mark, type, *texts, *rest), releases=releases))
+        return found
 
     async def lines(
         self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000

@@ -161,18 +161,23 @@ class RedisWatch(RedisRead):
         return found
 
     async def marks(
-        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+        self,
+        *,
+        tenant: str | None = None,
+        count: int = 100,
+        cap: int = 10_000,
+        release: str | None = None,
     ) -> Sequence[DeadMark]:
-        found: list[tuple[int, DeadMark]] = []
-        behind = 0
-        while len(found) < count:
-            asked: list[Argument] = [tenant or "", behind, _MOST_MARKS, max(0, cap)]
-            looked, marks = await self._link.run(_MARKS, asked, on="read")
-            found += [_dead_mark(cap, *mark) for mark in marks]
-            behind += looked
-            if looked < _MOST_MARKS:
+        shown: list[tuple[int, DeadMark]] = []
+        behind, left, size = 0, count, min(count, _MOST_MARKS)
+        while left > 0:
+            asked: list[Argument] = [tenant or "", behind, size, max(0, cap), left]
+            asked += () if release is None else (release,)
+            looked, there, marks = await self._link.run(_MARKS, asked, on="read")
+            shown += [_dead_mark(cap, *mark) for mark in marks]
+            if looked < size:
                 break
-        shown = found[: max(0, count)]
+            behind, left, size = behind + looked, left - there, _MOST_MARKS
         shown.sort(key=lambda each: (each[1].last_at, each[0]), reverse=True)
         return [mark for _, mark in shown]
 

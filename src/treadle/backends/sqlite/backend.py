@@ -271,9 +271,14 @@ class SqliteBackend(SqliteDatabase):
         return await self._read(watch.limits, names, count)
 
     async def marks(
-        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+        self,
+        *,
+        tenant: str | None = None,
+        count: int = 100,
+        cap: int = 10_000,
+        release: str | None = None,
     ) -> Sequence[DeadMark]:
-        return await self._read(watch.marks, tenant, count, cap)
+        return await self._read(watch.marks, tenant, count, cap, release)
 
     async def lines(
         self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000

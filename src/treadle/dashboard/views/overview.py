@@ -96,7 +96,7 @@ async def _read(visit: Visit) -> OverviewPage:
     # If some were scheduled lately, they are looked at with the overview, not after it.
     key = "scheduled", visit.tenant, visit.store
     at_once = bool(await visit.site.names.get(key, _nothing))
-    (overview, depth, look, uses, scheduled), throughput, early = await asyncio.gather(
+    (overview, depth, look, uses, scheduled, several), throughput, early = await asyncio.gather(
         _read_with_overview(visit, counts_scheduled=not at_once),
         read_throughput(visit, span),
         _count_scheduled(visit) if at_once else _nothing(),
@@ -106,7 +106,6 @@ async def _read(visit: Visit) -> OverviewPage:
     if look is not None:
         visit.site.names.put(_menu_key(visit), _menu_counts(look))
     states = [] if overview is None else shown_queues(queue_states(overview, None))
-    several = await _has_several_marks(visit, look)
     queues = [each for each in states if each.depth.counts or each.paused or each.paused_for]
     reached = [row for row in limit_rows(uses or (), ()) if row.reached]
     return OverviewPage(
@@ -132,19 +131,21 @@ async def _nothing() -> None:
 
 async def _read_with_overview(
     visit: Visit, *, counts_scheduled: bool
-) -> tuple[Overview | None, Depth | None, StoreLook | None, list[LimitUse] | None, ScheduledParts]:
+) -> tuple[Overview | None, Depth | None, StoreLook | None, list[LimitUse] | None, ScheduledParts, bool]:
     """The overview and the depth of all queues, and what is read at the same time as soon as these are
-    known. counts_scheduled: with how many items are suspended or held."""
+    known. counts_scheduled: with how many items are suspended or held. The last: whether there are dead items
+    of several marks, or may be."""
     overview = await visit.in_time(visit.overview())
     if overview is None:
-        return None, None, None, None, ScheduledParts()
+        return None, None, None, None, ScheduledParts(), False
     depth = depths(overview.counts, lambda count: "").get("", Depth())
-    look, uses, scheduled = await asyncio.gather(
+    look, uses, scheduled, several = await asyncio.gather(
         visit.in_time(visit.client.look(quick=True, overview=overview)),
         visit.in_time(visit.client.limits(overview=overview)),
         _count_scheduled(visit) if counts_scheduled and depth.of("scheduled") else _nothing(),
+        _has_several_marks(visit, depth),
     )
-    return overview, depth, look, uses, scheduled or ScheduledParts()
+    return overview, depth, look, uses, scheduled or ScheduledParts(), several
 
 
 async def _look(visit: Visit) -> StoreLook:
@@ -170,12 +171,10 @@ def _waited_for(rows: Sequence[LimitRow], overview: Overview) -> list[LimitRow]:
     return [row for row in rows if is_waited_for(row)]
 
 
-async def _has_several_marks(visit: Visit, look: StoreLook | None) -> bool:
+async def _has_several_marks(visit: Visit, depth: Depth) -> bool:
     """Whether items died of several causes, or may have: one change is not for all of them."""
-    if look is None or not any(each.kind == "dead" for each in look.problems):
+    if not depth.of("dead"):
         return False
-    if look.several_marks is not None:
-        return look.several_marks
     marks = await visit.in_time(visit.client.dead.marks(count=2, cap=1))
     return marks is None or len(marks) > 1
 
