@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import lru_cache
+from itertools import groupby
 from struct import Struct as Bytes
 from typing import Final
 
@@ -22,7 +24,7 @@ from treadle.store.rules.records import (
     number_of_audit,
     rows_to_add,
     stat_of,
-    summed,
+    sum_of,
 )
 
 from .item_bytes import Argument
@@ -33,8 +35,10 @@ from .scripts import RedisScript
 PORTION: Final = 300
 """Rows that one script adds."""
 READ_PORTION: Final = 1000
-MOST_REMEMBERED: Final = 4096
-"""Rows of statistics that are not decoded again."""
+MOST_REMEMBERED: Final = 512
+"""Sums of statistics that are not made again, by the rows of which they are, as they are stored."""
+MOST_ROWS: Final = 150
+"""Rows of such a sum, at most."""
 
 LETTERS: Final = {MINUTE: b"m", QUARTER: b"q", HOUR: b"h"}
 STAT_HEAD: Final = Bytes(">cd")
@@ -71,18 +75,25 @@ class RedisRecords(RedisVerbs):
         queue: str | None = None,
     ) -> Sequence[Stat]:
         # Thousands of rows for some dozens of sums: what is not asked for is not decoded.
-        found: dict[tuple[float, str], list[StatRow]] = {}
+        found: defaultdict[tuple[float, str], list[bytes]] = defaultdict(list)
         queues = () if queue is None else (queue,)
         async for rows in self._read_rows(LETTERS[kept_step(step)], since, until, queues):
+            if by == "time" and type is None:
+                for head, some in groupby(rows, _head_of):
+                    found[begin_of(STAT_HEAD.unpack(head)[1], step), ""] += [counts for _, counts in some]
+                continue
             for name, counts in rows:
-                at, its_type, its_queue = _names_of(name)
+                at, its_type, its_queue = _read_names(name)
                 if type in (None, its_type):
                     if by == "time":
                         key = begin_of(at, step), ""
                     else:
                         key = since, its_type if by == "type" else its_queue
-                    found.setdefault(key, []).append(_counts_of(counts))
-        return [summed(at, labels(by, type, queue, name), rows) for (at, name), rows in sorted(found.items())]
+                    found[key].append(counts)
+        return [
+            stat_of(at, labels(by, type, queue, name), *_sum_of(rows))
+            for (at, name), rows in sorted(found.items())
+        ]
 
     async def put_samples(self, samples: Sequence[BacklogSample]) -> None:
         heads = (STAT_HEAD.pack(LETTERS[each.step].upper(), each.at) for each in samples)
@@ -167,6 +178,16 @@ def _read_counts(counts: bytes) -> StatRow:
     return tuple(numbers[: len(COUNTERS)]), tuple(numbers[first:run]), tuple(numbers[run:])
 
 
-# Pages read the same hour again and again, and only its last minute changes.
-_names_of: Final = lru_cache(maxsize=MOST_REMEMBERED)(_read_names)
-_counts_of: Final = lru_cache(maxsize=MOST_REMEMBERED)(_read_counts)
+def _head_of(row: tuple[bytes, bytes]) -> bytes:
+    """The step of a row, and when it begins."""
+    return row[0][: STAT_HEAD.size]
+
+
+def _sum_of(rows: Sequence[bytes]) -> StatRow:
+    return _remembered(tuple(rows)) if len(rows) <= MOST_ROWS else sum_of(map(_read_counts, rows))
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _remembered(rows: tuple[bytes, ...]) -> StatRow:
+    """Pages read the same hour again and again, and only its last minute changes."""
+    return sum_of(map(_read_counts, rows))

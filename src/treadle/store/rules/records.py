@@ -159,13 +159,13 @@ def added(at: float, type: str, queue: str, stats: Sequence[Stat]) -> Stat:
     """The sums of these."""
     counters = ([getattr(stat, name) for name in COUNTERS] for stat in stats)
     rows = [(counts, stat.wait, stat.run) for counts, stat in zip(counters, stats, strict=True)]
-    return summed(at, (type, queue), rows)
+    return stat_of(at, (type, queue), *sum_of(rows))
 
 
-def summed(at: float, labels: tuple[str, str], rows: Sequence[StatRow]) -> Stat:
-    """The sums of rows, one at least."""
+def sum_of(rows: Iterable[StatRow]) -> StatRow:
+    """Rows, one at least, as one."""
     counters, waits, runs = zip(*rows, strict=True)
-    return stat_of(at, labels, [*map(sum, zip(*counters, strict=True))], _sums(waits), _sums(runs))
+    return tuple(map(sum, zip(*counters, strict=True))), _sums(waits), _sums(runs)
 
 
 def _sums(histograms: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
