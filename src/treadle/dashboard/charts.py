@@ -15,6 +15,9 @@ HEIGHT: Final = 100
 """In units of the picture, which is stretched to the room that there is. Texts stand beside it."""
 
 
+_number: Final = "{:,}".format
+
+
 class Bar(msgspec.Struct, frozen=True):
     """What happened in one step of time."""
 
@@ -40,8 +43,8 @@ def bars(
     """
     top = (ceiling or nice_ceiling)(max((sum(point.parts) for point in points), default=0))
     width = WIDTH / max(1, round((until - since) / step))
-    wide, said = _n(width * 0.88), say or "{:,}".format
-    escaped = [(name, str(escape(kind))) for name, kind in series]
+    wide, said = _n(width * 0.88), say or _number
+    escaped = tuple((name, str(escape(kind))) for name, kind in series)
     drawn = [
         _bar(point, escaped, _n(x), wide, top, step, said)
         for point in points
@@ -61,9 +64,10 @@ def bars(
     ).format(high, picture, along)
 
 
+@lru_cache(2048)  # pages that are open ask for the same bars until the next step begins
 def _bar(
     point: Bar,
-    series: Sequence[tuple[str, str]],
+    series: tuple[tuple[str, str], ...],
     left: str,
     wide: str,
     top: int,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -49,7 +51,7 @@ def queue_states(
     backlogs: Iterable[QueueBacklog] = (),
 ) -> list[QueueState]:
     """The queues. Those in which items have waited for the longest time come first."""
-    found = depths(overview.counts, lambda count: count.queue)
+    found = depths(overview.counts, attrgetter("queue"))
     ages = {age.queue: age.oldest_ready for age in overview.ages}
     fleet = Fleet(overview.workers, overview.now)
     paused: dict[str, list[Order]] = {}
@@ -137,6 +139,15 @@ def depths(counts: Iterable[Count], by: Callable[[Count], K]) -> dict[K, Depth]:
         if each.estimated:
             estimated.setdefault(key, set()).add(status)
     return {key: Depth(known, sorted(estimated.get(key, ()))) for key, known in found.items()}
+
+
+def whole_depth(parts: Iterable[Depth]) -> Depth:
+    """The sum of depths."""
+    counts, estimated = Counter[Status](), set[Status]()
+    for each in parts:
+        counts.update(each.counts)
+        estimated.update(each.estimated)
+    return Depth(dict(counts), sorted(estimated))
 
 
 def depth_json(depth: Depth) -> dict[str, Any]:

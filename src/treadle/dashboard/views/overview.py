@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -18,10 +18,10 @@ from treadle.dashboard.queue_states import (
     Depth,
     QueueState,
     depth_json,
-    depths,
     queue_json,
     queue_states,
     shown_queues,
+    whole_depth,
 )
 from treadle.dashboard.throughput import Throughput, read_throughput, span_of, throughput_json
 from treadle.dashboard.views import View
@@ -96,22 +96,23 @@ async def _read(visit: Visit) -> OverviewPage:
     # If some were scheduled lately, they are looked at with the overview, not after it.
     key = "scheduled", visit.tenant, visit.store
     at_once = bool(await visit.site.names.get(key, _nothing))
-    (overview, depth, look, uses, scheduled, several), throughput, early = await asyncio.gather(
+    found, throughput, early = await asyncio.gather(
         _read_with_overview(visit, counts_scheduled=not at_once),
         read_throughput(visit, span),
         _count_scheduled(visit) if at_once else _nothing(),
     )
+    overview, depth, look = found.overview, found.depth, found.look
     if depth is not None:
         visit.site.names.put(key, depth.of("scheduled") > 0)
     if look is not None:
         visit.site.names.put(_menu_key(visit), _menu_counts(look))
-    states = [] if overview is None else shown_queues(queue_states(overview, None))
+    states = shown_queues(found.states)
     queues = [each for each in states if each.depth.counts or each.paused or each.paused_for]
-    reached = [row for row in limit_rows(uses or (), ()) if row.reached]
+    reached = [row for row in limit_rows(found.uses or (), ()) if row.reached]
     return OverviewPage(
         problems=None
         if look is None
-        else [problem_row(visit, each, look.requeues, several=several) for each in look.problems],
+        else [problem_row(visit, each, look.requeues, several=found.several) for each in look.problems],
         unseen="" if look is None else look.unseen,
         depth=depth,
         queues=queues[:MOST_QUEUES],
@@ -121,7 +122,7 @@ async def _read(visit: Visit) -> OverviewPage:
         if overview is None
         else [row.owner or row.name for row in _waited_for(reached, overview)],
         throughput=throughput if visit.store is None else None,
-        scheduled=scheduled if early is None or overview is None else early,
+        scheduled=found.scheduled if early is None or overview is None else early,
     )
 
 
@@ -129,23 +130,34 @@ async def _nothing() -> None:
     return None
 
 
-async def _read_with_overview(
-    visit: Visit, *, counts_scheduled: bool
-) -> tuple[Overview | None, Depth | None, StoreLook | None, list[LimitUse] | None, ScheduledParts, bool]:
-    """The overview and the depth of all queues, and what is read at the same time as soon as these are
-    known. counts_scheduled: with how many items are suspended or held. The last: whether there are dead items
-    of several marks, or may be."""
+class _WithOverview(NamedTuple):
+    """What is read as soon as an overview is there."""
+
+    overview: Overview | None = None
+    """None: not in time."""
+    states: Sequence[QueueState] = ()
+    depth: Depth | None = None
+    look: StoreLook | None = None
+    uses: list[LimitUse] | None = None
+    scheduled: ScheduledParts = ScheduledParts()
+    several: bool = False
+    """Whether there are dead items of several marks, or may be."""
+
+
+async def _read_with_overview(visit: Visit, *, counts_scheduled: bool) -> _WithOverview:
+    """counts_scheduled: with how many items are suspended or held."""
     overview = await visit.in_time(visit.overview())
     if overview is None:
-        return None, None, None, None, ScheduledParts(), False
-    depth = depths(overview.counts, lambda count: "").get("", Depth())
+        return _WithOverview()
+    states = queue_states(overview, None)
+    depth = whole_depth(each.depth for each in states)
     look, uses, scheduled, several = await asyncio.gather(
         visit.in_time(visit.client.look(quick=True, overview=overview)),
         visit.in_time(visit.client.limits(overview=overview)),
         _count_scheduled(visit) if counts_scheduled and depth.of("scheduled") else _nothing(),
         _has_several_marks(visit, depth),
     )
-    return overview, depth, look, uses, scheduled or ScheduledParts(), several
+    return _WithOverview(overview, states, depth, look, uses, scheduled or ScheduledParts(), several)
 
 
 async def _look(visit: Visit) -> StoreLook:

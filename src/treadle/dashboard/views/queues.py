@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -147,7 +148,7 @@ async def _read_with_overview(
 
 def _types(overview: Overview, queue: str) -> dict[str, Depth]:
     """The types that have items in a queue, those with the most open ones first."""
-    found = depths((count for count in overview.counts if count.queue == queue), lambda count: count.type)
+    found = depths((count for count in overview.counts if count.queue == queue), attrgetter("type"))
     return dict(sorted(found.items(), key=lambda each: (-each[1].open, each[0]))[:PER_PAGE])
 
 

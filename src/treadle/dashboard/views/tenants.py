@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -39,7 +40,7 @@ async def read(visit: Visit) -> TenantsPage:
     overview = await visit.in_time(visit.overview())
     if overview is None:
         return TenantsPage(None, Pages(1, 1, 0), False)
-    found = depths(overview.counts, lambda count: count.tenant)
+    found = depths(overview.counts, attrgetter("tenant"))
     queues: dict[str, set[str]] = {}
     for count in overview.counts:
         if count.status != "dead":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -118,7 +119,7 @@ async def read_all(visit: Visit) -> TypesPage:
 def type_states(visit: Visit, overview: Overview, rates: dict[str, Rate] | None) -> list[TypeState]:
     """The types that the code here, the workers, the items or the statistics name, by name. Those whose items
     wait for a worker come first. Types of treadle itself are among them if they have open or dead items."""
-    found = depths(overview.counts, lambda count: count.type)
+    found = depths(overview.counts, attrgetter("type"))
     unserved = {each.type: each for each in overview.unserved}
     fleet = Fleet(overview.workers, overview.now)
     served = {type for worker in fleet.live for type in worker.types or ()}
@@ -167,7 +168,7 @@ async def read_one(visit: Visit) -> TypePage:
     if not is_known and not await visit.uses(type=name):
         raise NotShown(f"there is no type {name!r}")
     serving, most = fleet.serving(type=name), MOST_WORKERS if visit.access.tenants is None else 0
-    queues = depths((count for count in overview.counts if count.type == name), lambda count: count.queue)
+    queues = depths((count for count in overview.counts if count.type == name), attrgetter("queue"))
     return TypePage(
         state=state or TypeState(name, "none", Depth(), len(serving)),
         facts=None if type is None else type_facts(type),
