@@ -148,7 +148,7 @@ def find_problems(
     deaths: Sequence[TypeDeaths] = (),
     requeues: Sequence[BulkState] = (),
     waits: Mapping[str, float] = NO_WAITS,
-    able: Sequence[Count] | None = None,
+    ready: ReadyCounts | None = None,
     tenant: str | None = None,
     away: Sequence[str] = (),
 ) -> Iterator[Problem]:
@@ -162,7 +162,7 @@ def find_problems(
     deaths: types that die now.
     requeues: bulk actions that run dead items again now.
     waits: for how long others have waited in a queue with a flood, in seconds.
-    able: what `runnable` returns. None: it is not known.
+    ready: those of the overview. None: they are not known.
     tenant: whose overview it is. None: of all.
     away: the stores that did not answer.
     """
@@ -170,17 +170,17 @@ def find_problems(
         text = f"the store {plain(name)} does not answer: its items wait, and are not counted"
         yield Problem("store_away", text, command("stores"), (name,))
     yield from _killing(items)
+    ready = ready or ReadyCounts(overview, fleet)
     if fleet.taking:
-        yield from _unserved(overview, fleet)
+        yield from _unserved(overview, fleet, ready)
         yield from _stuck_workers(fleet, items)
         yield from _undecodable(overview, fleet)
         yield from _releases(overview, marks, tenant)
         yield from _dying(overview, deaths, marks)
-        able = runnable(overview, fleet) if able is None else able
-        for flood in find_floods(able) if waits else ():
+        for flood in find_floods(ready.able) if waits else ():
             if (waited := waits.get(flood.queue, 0.0)) >= FLOOD_WAIT:
                 yield _flood_problem(flood, waited, tenant)
-        yield from _late(overview, fleet, able, max_wait, tenant)
+        yield from _late(overview, fleet, ready, max_wait, tenant)
         yield from _schedule_problems(schedules, overview.now, tenant)
         yield from _dying_schedules(dying, tenant)
     else:
@@ -189,9 +189,8 @@ def find_problems(
         yield from _dying(overview, deaths, marks)
     if stuck:
         yield _not_submitted(stuck, tenant)
-    ready = [each for each in overview.counts if each.status == "ready"] if overview.paused else []
     for pause in overview.paused:
-        yield _paused(overview, pause, ready)
+        yield _paused(overview, pause, ready.held)
     dead = [each for each in overview.counts if each.status == "dead"]
     if dead:
         count, estimated = total(dead)
@@ -286,47 +285,54 @@ def _silent(fleet: WorkerFleet) -> Problem:
     return Problem("silent", text, fix, tuple(worker.id for worker in fleet.silent))
 
 
-def runnable(overview: Overview, fleet: WorkerFleet) -> list[Count]:
-    """The ready items that wait neither for a worker nor for the end of a pause."""
-    missing = {each.type for each in overview.unserved}
-    return [
-        each
-        for each in overview.counts
-        if each.status == "ready"
-        and each.type not in missing
-        and not overview.holds(each)
-        and fleet.serves(type=each.type, queue=each.queue, tenant=each.tenant)
-    ]
+class ReadyCounts:
+    """The ready items of an overview, and what they wait for."""
+
+    def __init__(self, overview: Overview, fleet: WorkerFleet) -> None:
+        self.held: list[Count] = []
+        """A pause holds them back."""
+        self.free: list[Count] = []
+        """The others."""
+        self.able: list[Count] = []
+        """Of these, those that do not wait for a worker."""
+        missing = {each.type for each in overview.unserved}
+        for each in overview.counts:
+            if each.status != "ready":
+                continue
+            if overview.holds(each):
+                self.held.append(each)
+                continue
+            self.free.append(each)
+            if each.type not in missing and fleet.serves(
+                type=each.type, queue=each.queue, tenant=each.tenant
+            ):
+                self.able.append(each)
 
 
 def late_queues(
-    overview: Overview, fleet: WorkerFleet, able: Iterable[Count], max_wait: float, tenant: str | None
+    overview: Overview, fleet: WorkerFleet, ready: ReadyCounts, max_wait: float, tenant: str | None
 ) -> list[QueueAge]:
     """Queues with late items, except those in which nothing waits that could run. Of a queue that was not
-    counted, not all types are known. able: what `runnable` returns."""
+    counted, not all types are known."""
     late = [each for each in overview.ages if overview.now - each.oldest_ready > max_wait]
     if not late:
         return []
-    ready = counts_by((each for each in overview.counts if each.status == "ready"), "queue")
-    able_queues = {each.queue for each in able}
-    able_queues |= {
-        queue
-        for queue, counts in ready.items()
-        if fleet.serves(queue=queue) and any(each.estimated and not overview.holds(each) for each in counts)
-    }
+    able_queues = {each.queue for each in ready.able}
+    able_queues |= {each.queue for each in ready.free if each.estimated and fleet.serves(queue=each.queue)}
+    ready_queues = {each.queue for each in (*ready.held, *ready.free)}
     stopped = {each.queue for each in overview.paused if each.type is None and each.tenant in (None, tenant)}
     return [
         age
         for age in late
-        if age.queue not in stopped and (age.queue in able_queues or age.queue not in ready)
+        if age.queue not in stopped and (age.queue in able_queues or age.queue not in ready_queues)
     ]
 
 
 def _late(
-    overview: Overview, fleet: WorkerFleet, able: Sequence[Count], max_wait: float, tenant: str | None
+    overview: Overview, fleet: WorkerFleet, ready: ReadyCounts, max_wait: float, tenant: str | None
 ) -> Iterator[Problem]:
-    waiting = counts_by(able, "queue")
-    for age in late_queues(overview, fleet, able, max_wait, tenant):
+    waiting = counts_by(ready.able, "queue")
+    for age in late_queues(overview, fleet, ready, max_wait, tenant):
         count, _ = total(waiting.get(age.queue, ()))
         text = f"queue {age.queue}: an item has been ready for {duration(overview.now - age.oldest_ready)}"
         text += f"; {_ready_waits(waiting[age.queue])}" if count else ""
@@ -348,8 +354,7 @@ class Flood(NamedTuple):
 
 
 def find_floods(able: Iterable[Count]) -> list[Flood]:
-    """One for each queue at most. able: what `runnable` returns: what cannot run is not in the way of
-    others."""
+    """One for each queue at most. able: `able` of `ReadyCounts`: what cannot run is in the way of none."""
     queues = counts_by(able, "queue").items()
     found = ((_flood(queue, "tenant", counts) or _flood(queue, "type", counts)) for queue, counts in queues)
     return [each for each in found if each is not None]
@@ -382,8 +387,8 @@ def _flood_problem(flood: Flood, waited: float, tenant: str | None) -> Problem:
     return Problem("flood", text, fix, (queue, name), count, tenant=name if by == "tenant" else None)
 
 
-def _paused(overview: Overview, pause: Order, ready: Iterable[Count]) -> Problem:
-    held = [each for each in ready if pause.holds(each.queue, each.type, each.tenant)]
+def _paused(overview: Overview, pause: Order, counts: Iterable[Count]) -> Problem:
+    held = [each for each in counts if pause.holds(each.queue, each.type, each.tenant)]
     text = pause_text(pause) + ordered_text(pause, overview.now)
     text += f"; {_ready_waits(held)}" if held else ""
     if held and pause.queue is not None and pause.tenant is None:
@@ -405,11 +410,10 @@ def _not_submitted(stuck: Sequence[ItemState], tenant: str | None) -> Problem:
 # -- who is missing ------------------------------------------------------------------------------------
 
 
-def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
+def _unserved(overview: Overview, fleet: WorkerFleet, ready: ReadyCounts) -> Iterator[Problem]:
     """What waits for a worker that does not exist. What a pause holds back does not wait for one."""
-    ready = [each for each in overview.counts if each.status == "ready" and not overview.holds(each)]
-    held = {each.type for each in overview.counts if each.status == "ready"} - {each.type for each in ready}
-    estimated = {each.type for each in ready if each.estimated}
+    held = {each.type for each in ready.held} - {each.type for each in ready.free}
+    estimated = {each.type for each in ready.free if each.estimated}
     types = [
         _of(
             "no_worker",
@@ -420,16 +424,16 @@ def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
         for each in overview.unserved
         if each.type not in held
     ]
-    yield from _at_most("type", [*types, *_apart(ready, fleet)])
+    yield from _at_most("type", [*types, *_apart(ready.free, fleet)])
     queues = [
         _ready_of(no_worker_for_queue(fleet.taking, "", queue), counts, (queue,))
-        for queue, counts in counts_by(ready, "queue").items()
+        for queue, counts in counts_by(ready.free, "queue").items()
         if not fleet.serves(queue=queue)
     ]
     yield from _at_most("queue", queues)
     tenants = [
         _ready_of(no_worker_for_tenant(fleet.taking, tenant), counts, (tenant,))
-        for tenant, counts in counts_by(ready, "tenant").items()
+        for tenant, counts in counts_by(ready.free, "tenant").items()
         if not fleet.serves(tenant=tenant)
     ]
     yield from _at_most("tenant", tenants)

@@ -14,8 +14,8 @@ from treadle.backend import Backend, left_out
 from treadle.bulk_action import BULK_TYPE, BulkState
 from treadle.define.dependency import BUILT_IN
 from treadle.engine.core import Core
-from treadle.item import TELL_TYPE, UNSATISFIABLE, Count, Filter, ItemState, Status
-from treadle.item_facts import DeadMark, Overview, QueueAge, Release, counts_by
+from treadle.item import TELL_TYPE, UNSATISFIABLE, Filter, ItemState, Status
+from treadle.item_facts import DeadMark, Overview, QueueAge, Release
 from treadle.problems import (
     BLOCKED_LOOKED_AT,
     DYING_LEAST,
@@ -27,12 +27,12 @@ from treadle.problems import (
     RELEASE_LEAST,
     Flood,
     Problem,
+    ReadyCounts,
     TypeDeaths,
     began_with,
     find_floods,
     find_problems,
     late_queues,
-    runnable,
 )
 from treadle.records import HOUR, MINUTE, ScheduleRun
 from treadle.store.fleet import Fleet
@@ -123,19 +123,19 @@ async def look_at(
         stored = await read_overview(backend, tenant)
         overview = replace(stored, workers=seen_workers(stored.workers, tenant))
     fleet = WorkerFleet(overview.workers, overview.now)
-    able = runnable(overview, fleet)
+    ready = ReadyCounts(overview, fleet)
     # At the same time, in a store that can do that.
     (stuck, unseen), items, (schedules, dying), ages, marks, deaths = await asyncio.gather(
         _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None),
         _read_items(backend, tenant, overview, fleet),
         _read_schedules(core, tenant, overview),
-        _read_ages(backend, tenant, overview, fleet, able, max_wait),
+        _read_ages(backend, tenant, overview, fleet, ready, max_wait),
         _read_marks(backend, tenant, overview),
         _read_deaths(backend, tenant, overview),
     )
     requeues = await open_requeues(backend, tenant) if _changes_many(overview) else []
     aged = replace(overview, ages=ages)
-    floods = sorted(find_floods(able), key=lambda each: -each.items)[:LATE_LOOKED_AT]
+    floods = sorted(find_floods(ready.able), key=lambda each: -each.items)[:LATE_LOOKED_AT]
     found = find_problems(
         aged,
         fleet,
@@ -148,7 +148,7 @@ async def look_at(
         deaths=deaths,
         requeues=requeues,
         waits={each.queue: await _others_waited(backend, tenant, aged, each) for each in floods},
-        able=able,
+        ready=ready,
         tenant=tenant,
         away=sorted(left_out()),
     )
@@ -214,16 +214,18 @@ async def _read_ages(
     tenant: str | None,
     overview: Overview,
     fleet: WorkerFleet,
-    could_run: Sequence[Count],
+    ready: ReadyCounts,
     max_wait: float,
 ) -> tuple[QueueAge, ...]:
     """Since when items have waited that could run. Ages of queues with others besides are read anew, if they
     are long, and the oldest item is not known to be one that could run. What waits behind an item that cannot
     run is not known, nor in the queues that are not looked at: such an age is left out."""
     ages = {each.queue: each for each in overview.ages}
-    able = {(each.tenant, each.queue, each.type) for each in could_run}
-    ready = counts_by((each for each in overview.counts if each.status == "ready"), "queue")
-    late = late_queues(overview, fleet, could_run, max_wait, tenant)
+    able = {(each.tenant, each.queue, each.type) for each in ready.able}
+    others = {
+        each.queue for each in (*ready.held, *ready.free) if (each.tenant, each.queue, each.type) not in able
+    }
+    late = late_queues(overview, fleet, ready, max_wait, tenant)
 
     async def read(age: QueueAge) -> QueueAge | None:
         tenants = {name for name, queue, _ in able if queue == age.queue}
@@ -241,8 +243,7 @@ async def _read_ages(
     asked = [
         age
         for age in sorted(late, key=lambda each: each.oldest_ready)
-        if (age.tenant, age.queue, age.type) not in able
-        and not all((each.tenant, each.queue, each.type) in able for each in ready.get(age.queue, ()))
+        if (age.tenant, age.queue, age.type) not in able and age.queue in others
     ]
     for age in asked:
         del ages[age.queue]

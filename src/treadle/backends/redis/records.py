@@ -37,6 +37,8 @@ PORTION: Final = 300
 READ_PORTION: Final = 1000
 MOST_REMEMBERED: Final = 512
 """Sums of statistics that are not made again, by the rows of which they are, as they are stored."""
+MOST_SAMPLES: Final = 4096
+"""Samples that are not decoded again."""
 MOST_ROWS: Final = 150
 """Rows of such a sum, at most."""
 
@@ -51,6 +53,7 @@ _encode: Final = msgpack.Encoder().encode
 pack_sample: Final = _encode
 _decode: Final = msgpack.Decoder(list[int]).decode
 decode_sample: Final = msgpack.Decoder(BacklogSample).decode
+_read_sample: Final = lru_cache(maxsize=MOST_SAMPLES)(decode_sample)
 
 
 class RedisRecords(RedisVerbs):
@@ -112,7 +115,7 @@ class RedisRecords(RedisVerbs):
             return []
         found: list[BacklogSample] = []
         async for rows in self._read_rows(LETTERS[step].upper(), since, until, queues or ()):
-            found += [decode_sample(body) for _, body in rows]
+            found += [_read_sample(body) for _, body in rows]
         return found
 
     async def _read_rows(
