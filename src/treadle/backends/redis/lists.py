@@ -45,7 +45,7 @@ _PAGES: Final = 8
 """How many pages of numbers a call is given."""
 _PAGE_SIZE: Final = 1000
 _SCANNED: Final = 5000
-_COUNTED_AFTER: Final = 1500
+_COUNTED_AFTER: Final = 800
 """Items that are looked at before it is read how many there are."""
 _COUNTED_FOR: Final = 5000
 """Items that would be looked at after that, at least."""
@@ -222,11 +222,13 @@ class ListWalk:
             [_encode(request), given] if self._kinds is None else [_encode(request), given, self._kinds]
         )
         answer = await self._link.run(_LIST, arguments, on="read")
-        state, position, looked, queued_at, rows = answer
+        state, position, looked, queued_at, rows, *pages = answer
         if state == _TOO_MANY:
             self._source = "pages"
-            self._take_pages(_page_counts(rows, self._plan) if rows else await self._count_pages())
+            await self._read_pages()
             return 0
+        if pages:
+            self._source, (self._pages,) = "pages", pages
         if position:
             self._position = int.from_bytes(position, "big")
         if queued_at:
@@ -296,10 +298,8 @@ class ListWalk:
     # -- pages -----------------------------------------------------------------------------------------
 
     async def _read_pages(self) -> None:
-        self._take_pages(await self._count_pages())
-
-    def _take_pages(self, counts: Mapping[int, int]) -> None:
         """Walk along those that may have items that are asked for."""
+        counts = await self._count_pages()
         self._pages = sorted((page for page in counts if counts[page] > 0), reverse=not self._oldest_first)
         self._drop_pages()
         self._has_ended = not self._pages
@@ -315,7 +315,7 @@ class ListWalk:
             found |= dict(zip(values[::2], values[1::2], strict=True))
             if cursor == b"0":
                 break
-        return _page_counts([each for pair in found.items() for each in pair], self._plan)
+        return _page_counts(found, self._plan)
 
     async def _skip_to(self, at: float) -> None:
         """Begin at the page whose items were submitted at about this instant."""
@@ -337,11 +337,11 @@ class ListWalk:
             self._pages = [page for page in self._pages if page * _PAGE_SIZE < at]
 
 
-def _page_counts(values: Sequence[bytes], plan: ListPlan) -> dict[int, int]:
-    """How many of the items that are asked for each page has at most. values: the hash `pages`."""
+def _page_counts(pages: Mapping[bytes, bytes], plan: ListPlan) -> dict[int, int]:
+    """How many of the items that are asked for each page has at most. pages: the hash."""
     whole: dict[int, int] = {}
     ended: dict[int, int] = {}
-    for page, count in zip(values[::2], values[1::2], strict=True):
+    for page, count in pages.items():
         if page.endswith(b"e"):
             ended[int(page[:-1])] = int(count)
         else:

@@ -3,13 +3,13 @@
 -- List: a portion of a list. Arguments: a map, from lists.py: where, source, index, label, pages, bound, oldest_first,
 -- most, reach, full; the numbers of the rows, if the source is 'given'; the numbers of all kinds that the filter finds,
 -- if they are known. Answers whether there may be more rows (see below), the last number that was looked at, how many rows
--- that were, when the last of these was submitted, and the rows. If there are too many for its source, in place of the
--- rows: `pages`, unless these are many too.
+-- that were, when the last of these was submitted, and the rows. If there are too many for its source, it walks along pages
+-- instead, and answers these too, unless there are many.
 
 local MOST_LOOKED, MOST_DECODED = 800, 300 -- numbers in one call; the second if all of their rows is looked at
 local MOST_SEEN = 2000 -- the same if no kinds have to be read
 local MOST_BYTES = 500000
-local MOST_PAGES = 5000 -- entries of `pages` that are answered
+local MOST_PAGES = 5000 -- entries of `pages` that are read
 local MOST_OPEN, MOST_WAITING = 2000, 4000 -- that are collected and sorted; the second of those of a tenant that wait
 local LARGEST, FIRST = 250, 20 -- numbers that are read at once: the second before it is known how long rows are, and beyond
 -- those among which as many were found before as are asked for
@@ -54,9 +54,11 @@ local function is_unknown()
 end
 
 if is_unknown() then return {BEYOND, '', 0, '', {}} end
-local source = source_of()
+local source, pages = source_of(), nil
 if not source then
-  return {TOO_MANY, '', 0, '', call('HLEN', K.pages) <= MOST_PAGES and call('HGETALL', K.pages) or {}}
+  if call('HLEN', K.pages) > MOST_PAGES then return {TOO_MANY, '', 0, '', {}} end
+  pages = ListSources.open_pages(bound, oldest_first)
+  source = ListSources.pages(pages, bound, oldest_first)
 end
 
 -- Whether all rows after this one were submitted too early, or too late.
@@ -91,4 +93,4 @@ while not source.ended and #found < asked.most and look.looked < reach and read 
 end
 
 local last = look.last ~= '' and call('HGET', K.item, look.last)
-return {state, look.position, look.looked, last and sub(last, 12, 19) or '', RawRows.read(found, asked.full)}
+return {state, look.position, look.looked, last and sub(last, 12, 19) or '', RawRows.read(found, asked.full), pages}

@@ -59,19 +59,17 @@ do
     for i = 1, #numbers do filter.kinds[numbers[i]] = rows[i] and ListFilter.is_kind(filter, rows[i]) end
   end
 
-  -- By place: the kinds of rows that exist. They are known after this.
-  local function kinds_of(filter, items)
-    local found, numbers, kinds, all_known = {}, {}, filter.kinds, filter.knows_kinds
+  -- See which of the kinds of these rows are as wanted.
+  local function learn_kinds(filter, items)
+    local numbers, kinds = {}, filter.kinds
     for i = 1, #items do
       local k = items[i] and sub(items[i], 2, 5)
-      found[i] = k
-      if k and not all_known and kinds[k] == nil then
+      if k and kinds[k] == nil then
         kinds[k] = false
         numbers[#numbers + 1] = k
       end
     end
     if #numbers > 0 then read_kinds(filter, numbers) end
-    return found
   end
 
   local function has_kind(filter, k)
@@ -140,12 +138,13 @@ do
   -- true by place for rows that exist, and how many bytes were read.
   local function rows_of_kind(filter, numbers)
     local there, kinds, bytes, count = RawRows.fields(K.item, numbers), filter.kinds, 0, 0
-    local places, wanted, items, found = {}, {}, {}, kinds_of(filter, there)
+    local places, wanted, items = {}, {}, {}
+    if not filter.knows_kinds then learn_kinds(filter, there) end
     for i = 1, #numbers do
       local item = there[i]
       if item then
         bytes = bytes + #item
-        if kinds[found[i]] then
+        if kinds[sub(item, 2, 5)] then
           count = count + 1
           places[count], wanted[count], items[count] = i, numbers[i], item
         end

@@ -30,6 +30,23 @@ do
     return last + step
   end
 
+  -- The pages that have open rows, in order.
+  function ListSources.open_pages(bound, oldest_first)
+    local all, open, pages = call('HGETALL', K.pages), {}, {}
+    for i = 1, #all, 2 do
+      local name, count = all[i], tonumber(all[i + 1])
+      if sub(name, -1) == 'e' then name, count = sub(name, 1, -2), -count end
+      open[name] = (open[name] or 0) + count
+    end
+    for name, count in pairs(open) do
+      local page = tonumber(name)
+      local is_behind = bound and (oldest_first and page * PAGE + PAGE - 1 <= bound or not oldest_first and page * PAGE >= bound)
+      if count > 0 and not is_behind then pages[#pages + 1] = page end
+    end
+    sort(pages, not oldest_first and function(a, b) return a > b end or nil)
+    return pages
+  end
+
   -- All numbers of pages. `bound`: the number after which it begins, or nil.
   function ListSources.pages(pages, bound, oldest_first)
     local source = {ended = #pages == 0}
