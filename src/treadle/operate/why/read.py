@@ -437,7 +437,7 @@ async def why_queue(core: Core, name: str, tenant: str | None, overview: Overvie
             if each.queue == name or (each.queue, each.type, each.tenant) == (None, None, tenant)
         ),
         unserved=unserved,
-        ready_since=await _ready_since(core, name, tenant, unserved),
+        ready_since=await _ready_since(core, name, tenant, unserved, overview.workers),
         workers=seen_workers(overview.workers, tenant),
         others=has_others(overview.workers, tenant, overview.now),
         queues=tuple(sorted({*(each.queue for each in overview.counts), *paused_queues(overview.paused)})),
@@ -461,9 +461,11 @@ def _queue_status(facts: QueueFacts, reasons: Sequence[Reason]) -> Literal["unkn
 
 
 async def _ready_since(
-    core: Core, queue: str, tenant: str | None, types: Sequence[UnservedType]
+    core: Core, queue: str, tenant: str | None, types: Sequence[UnservedType], workers: Sequence[WorkerState]
 ) -> dict[str, float]:
-    """Since when the oldest ready item of each of these types could run."""
+    """Since when the oldest ready item of each of these types could run, if it dies without a worker."""
+    if all(each.info is None or each.info.unknown_type_grace is None for each in workers):
+        return {}
     found = await asyncio.gather(*(_oldest(core, queue, tenant, each.type) for each in types))
     return {item.type: item.due_at for item in found if item is not None}
 
