@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
+from math import ceil
 from struct import Struct as Bytes
 from typing import Final
 
@@ -29,6 +30,7 @@ from treadle.store.rules.records import (
 
 from .item_bytes import Argument
 from .link import RedisVerbs
+from .read import portions
 from .record_bytes import read_audit
 from .scripts import RedisScript
 
@@ -37,6 +39,8 @@ PORTION: Final = 300
 READ_PORTION: Final = 1000
 MOST_REMEMBERED: Final = 512
 """Sums of statistics that are not made again, by the rows of which they are, as they are stored."""
+MOST_NAMED: Final = 5000
+"""Samples that are read by their names, at most, whether they are there or not."""
 MOST_SAMPLES: Final = 4096
 """Samples that are not decoded again."""
 MOST_ROWS: Final = 150
@@ -111,11 +115,26 @@ class RedisRecords(RedisVerbs):
         step: int = MINUTE,
         queues: Sequence[str] | None = None,
     ) -> Sequence[BacklogSample]:
+        if queues is not None and until is not None:
+            first, last = (ceil(max(0.0, at) / step) for at in (since, until))
+            if (last - first) * len(queues) <= MOST_NAMED:
+                return await self._named_samples(range(first, last), step, queues)
         if queues is not None and not queues:
             return []
         found: list[BacklogSample] = []
         async for rows in self._read_rows(LETTERS[step].upper(), since, until, queues or ()):
             found += [_read_sample(body) for _, body in rows]
+        return found
+
+    async def _named_samples(self, steps: range, step: int, queues: Sequence[str]) -> Sequence[BacklogSample]:
+        """The same without a look at those of other queues: the names of rows are known."""
+        key, letter = self._link.key("stats"), LETTERS[step].upper()
+        ends = sorted({queue.encode() for queue in queues})
+        names = [STAT_HEAD.pack(letter, number * step) + end for number in steps for end in ends]
+        found: list[BacklogSample] = []
+        for some in portions(names, READ_PORTION):
+            bodies = await self._link.command(b"HMGET", key, *some, on="read")
+            found += [_read_sample(body) for body in bodies if body is not None]
         return found
 
     async def _read_rows(

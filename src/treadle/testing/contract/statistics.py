@@ -154,6 +154,8 @@ class StatisticsCases:
         assert list(await backend.samples(at(0))) == [whole, first, later]
         assert list(await backend.samples(at(1), until=at(2), queues=["ä"])) == [first]
         assert list(await backend.samples(at(0), queues=[""])) == [whole]
+        both = await backend.samples(at(1) - 1, until=at(2) + 1, queues=["ä", "none", ""])
+        assert list(both) == [whole, first]
         assert list(await backend.samples(at(2))) == [later]
         assert list(await backend.samples(at(0), step=QUARTER)) == [quarter]
         assert list(await backend.samples(at(0), step=HOUR, queues=["ä"])) == [hour]
