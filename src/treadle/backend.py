@@ -609,8 +609,9 @@ class Backend(Protocol):
         release: str | None = None,
     ) -> Sequence[DeadMark]:
         """Return up to `count` marks of dead items, those with the newest deaths first as far as is known
-        without a look at all dead items, each with the number of its items up to `cap`. With `release`: of
-        these, only those whose `releases` name it alone."""
+        without a look at all dead items, each with the number of its items up to `cap`. With `release`:
+        the caller asks for those that have this release alone. Of others a store may answer no more than
+        `mark`, `count`, `capped` and `releases`."""
         ...
 
     async def lines(

@@ -7,7 +7,7 @@ facts about one item into reasons: `treadle.operate.why`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
@@ -224,11 +224,6 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     to look at."""
     stores: tuple[str, ...] = ()
     """Of several stores: those that have some of them."""
-
-
-def is_under(releases: Sequence[MarkRelease], name: str | None) -> bool:
-    """Whether a mark has these releases only. None: any."""
-    return name is None or [each.release for each in releases] == [name]
 
 
 def mark_releases(parts: Iterable[MarkRelease]) -> tuple[MarkRelease, ...]:

@@ -99,6 +99,8 @@ class StoreLook(NamedTuple):
     """What was not looked for, in a sentence. Empty: all was."""
     requeues: tuple[BulkState, ...] = ()
     """Bulk actions that run dead items again now."""
+    several_marks: bool | None = None
+    """Whether there are dead items of several marks. None: it was not looked at."""
 
 
 async def look_at(
@@ -125,7 +127,7 @@ async def look_at(
     fleet = WorkerFleet(overview.workers, overview.now)
     ready = ReadyCounts(overview, fleet)
     # At the same time, in a store that can do that.
-    (stuck, unseen), items, (schedules, dying), ages, marks, deaths = await asyncio.gather(
+    (stuck, unseen), items, (schedules, dying), ages, (marks, several), deaths = await asyncio.gather(
         _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None),
         _read_items(backend, tenant, overview, fleet),
         _read_schedules(core, tenant, overview),
@@ -152,7 +154,7 @@ async def look_at(
         tenant=tenant,
         away=sorted(left_out()),
     )
-    return StoreLook(overview, fleet, tuple(found), schedules, unseen, tuple(requeues))
+    return StoreLook(overview, fleet, tuple(found), schedules, unseen, tuple(requeues), several)
 
 
 def _changes_many(overview: Overview) -> bool:
@@ -275,26 +277,31 @@ async def _others_waited(backend: Backend, tenant: str | None, overview: Overvie
     return overview.now - since
 
 
-async def _read_marks(backend: Backend, tenant: str | None, overview: Overview) -> list[DeadMark]:
-    """The marks of dead items that may have begun with the newest release, if there are others. A mark
-    forgets those that were requeued or deleted: nothing is said if an earlier release may have had them."""
+async def _read_marks(
+    backend: Backend, tenant: str | None, overview: Overview
+) -> tuple[list[DeadMark], bool | None]:
+    """The marks of dead items that may have begun with the newest release, if there are others; and whether
+    there are several marks, if that was looked at. A mark forgets those that were requeued or deleted:
+    nothing is said if an earlier release may have had them."""
     if len(overview.releases) < 2 or not any(each.status == "dead" for each in overview.counts):
-        return []
+        return [], None
     newest = overview.releases[0]
     # Some deaths of each mark tell of most marks that they began before.
     some = await backend.marks(tenant=tenant, cap=RELEASE_LEAST, release=newest.name)
+    several = len(some) > 1
     if not any(_may_be_of(each, newest) for each in some):
-        return []
+        return [], several
     marks = await backend.marks(tenant=tenant)
     found = [each for each in marks if _may_be_of(each, newest)]
     if not found:
-        return []
+        return [], several
     gone = await _read_gone(backend, newest, marks if tenant is None else await backend.marks())
     found = [each for each in found if each.count > SURE * gone.get(each.type, 0)]
     found.sort(key=lambda each: -each.count)
-    return [
+    began = [
         each for each in found[:MARKS_LOOKED_AT] if not await _failed_before(backend, tenant, newest, each)
     ]
+    return began, several
 
 
 def _may_be_of(mark: DeadMark, newest: Release) -> bool:

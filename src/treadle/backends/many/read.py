@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from treadle.backend import note_missing
 from treadle.errors import StoreUnavailable
 from treadle.item import Chunk, Count, Ended, GroupState, ItemState, Recorded, Ref, Wake
-from treadle.item_facts import KEPT_RELEASES, DeadMark, Explanation, LimitUse, Overview, is_under
+from treadle.item_facts import KEPT_RELEASES, DeadMark, Explanation, LimitUse, Overview
 from treadle.records import Line, Related
 
 from .member import Member, in_parts, together
@@ -324,9 +324,11 @@ class ManyReads:
         cap: int = 10_000,
         release: str | None = None,
     ) -> Sequence[DeadMark]:
-        found = await self._answers.by_store_of(tenant, "marks", tenant=tenant, count=count, cap=cap)
+        found = await self._answers.by_store_of(
+            tenant, "marks", tenant=tenant, count=count, cap=cap, release=release
+        )
         parts = [[replace(mark, stores=(member.name,)) for mark in part] for member, part in found]
-        return [mark for mark in marks_of(parts, count, cap) if is_under(mark.releases, release)]
+        return marks_of(parts, count, cap)
 
     async def lines(
         self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000

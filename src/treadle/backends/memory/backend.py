@@ -49,7 +49,7 @@ from treadle.item import (
     Wake,
     WorkerState,
 )
-from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview, is_under
+from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 from treadle.records import (
     MINUTE,
     AuditPage,
@@ -213,8 +213,7 @@ class MemoryBackend:
         cap: int = 10_000,
         release: str | None = None,
     ) -> Sequence[DeadMark]:
-        found = watch.marks(self.store, tenant, count, cap)
-        return [mark for mark in found if is_under(mark.releases, release)]
+        return watch.marks(self.store, tenant, count, cap)
 
     async def lines(
         self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000

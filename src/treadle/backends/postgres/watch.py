@@ -27,7 +27,6 @@ from treadle.item_facts import (
     QueueAge,
     Release,
     UnservedType,
-    is_under,
     mark_releases,
 )
 from treadle.records import Line, Related, RelatedItem
@@ -79,12 +78,14 @@ class PostgresWatch(PostgresVerbs):
         cap: int = 10_000,
         release: str | None = None,
     ) -> Sequence[DeadMark]:
-        found: list[DeadMark] = []
-        for mark, type, error_type, error, *rest, died in await self._read("marks", tenant, count, cap):
-            if is_under(releases := _releases(died), release):
-                texts = decoded(error_type) or "", decoded(error) or ""
-                found.append(replace(DeadMark(mark, type, *texts, *rest), releases=releases))
-        return found
+        rows = await self._read("marks", tenant, count, cap)
+        return [
+            replace(
+                DeadMark(mark, type, decoded(error_type) or "", decoded(error) or "", *rest),
+                releases=_releases(releases),
+            )
+            for mark, type, error_type, error, *rest, releases in rows
+        ]
 
     async def lines(
         self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000

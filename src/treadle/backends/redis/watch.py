@@ -168,16 +168,17 @@ class RedisWatch(RedisRead):
         cap: int = 10_000,
         release: str | None = None,
     ) -> Sequence[DeadMark]:
-        shown: list[tuple[int, DeadMark]] = []
-        behind, left, size = 0, count, min(count, _MOST_MARKS)
-        while left > 0:
-            asked: list[Argument] = [tenant or "", behind, size, max(0, cap), left]
+        found: list[tuple[int, DeadMark]] = []
+        behind = 0
+        while len(found) < count:
+            asked: list[Argument] = [tenant or "", behind, _MOST_MARKS, max(0, cap)]
             asked += () if release is None else (release,)
-            looked, there, marks = await self._link.run(_MARKS, asked, on="read")
-            shown += [_dead_mark(cap, *mark) for mark in marks]
-            if looked < size:
+            looked, marks = await self._link.run(_MARKS, asked, on="read")
+            found += [_dead_mark(cap, *mark) for mark in marks]
+            behind += looked
+            if looked < _MOST_MARKS:
                 break
-            behind, left, size = behind + looked, left - there, _MOST_MARKS
+        shown = found[: max(0, count)]
         shown.sort(key=lambda each: (each[1].last_at, each[0]), reverse=True)
         return [mark for _, mark in shown]
 
@@ -316,9 +317,16 @@ def _line(tenant: str, lane: str, head: ReadyHead, cap: int) -> Line:
 
 
 def _dead_mark(
-    cap: int, mark: bytes, total: int, oldest: bytes, raw: Sequence[bytes], releases: Sequence[Any]
+    cap: int, mark: bytes, total: int, oldest: bytes | None, raw: Sequence[bytes] | None, died: Sequence[Any]
 ) -> tuple[int, DeadMark]:
-    """A mark, and the number of the item that died last."""
+    """A mark, and the number of the item that died last. Without its row: no more than the counts."""
+    releases = mark_releases(
+        MarkRelease(name.decode(), count, read_double(first), read_double(began) if began else None)
+        for name, count, first, began in zip(*(died[n::4] for n in range(4)), strict=True)
+    )
+    counts = min(total, cap), total > cap
+    if raw is None or oldest is None:
+        return 0, DeadMark(mark.decode(), "", "", "", *counts, 0.0, 0.0, "", "", releases)
     newest = read_item(raw)
     state = item_state(newest, history=True)
     last = state.history[-1] if state.history else None
@@ -327,14 +335,10 @@ def _dead_mark(
         state.type,
         "" if last is None else last.error_type,
         "" if last is None else last.message,
-        min(total, cap),
-        total > cap,
+        *counts,
         read_double(oldest),
         state.ended_at or 0.0,
         state.id,
         state.tenant,
-        mark_releases(
-            MarkRelease(name.decode(), count, read_double(first), read_double(began) if began else None)
-            for name, count, first, began in zip(*(releases[n::4] for n in range(4)), strict=True)
-        ),
+        releases,
     )

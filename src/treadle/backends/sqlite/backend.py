@@ -278,7 +278,7 @@ class SqliteBackend(SqliteDatabase):
         cap: int = 10_000,
         release: str | None = None,
     ) -> Sequence[DeadMark]:
-        return await self._read(watch.marks, tenant, count, cap, release)
+        return await self._read(watch.marks, tenant, count, cap)
 
     async def lines(
         self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000

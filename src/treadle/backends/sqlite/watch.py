@@ -20,7 +20,6 @@ from treadle.item_facts import (
     Overview,
     QueueAge,
     UnservedType,
-    is_under,
     mark_releases,
 )
 from treadle.records import Line, Related, RelatedItem
@@ -273,7 +272,7 @@ class _Mark(NamedTuple):
     releases: tuple[MarkRelease, ...] = ()
 
 
-def marks(tx: Tx, tenant: str | None, count: int, cap: int, release: str | None = None) -> list[DeadMark]:
+def marks(tx: Tx, tenant: str | None, count: int, cap: int) -> list[DeadMark]:
     found: list[_Mark] = []
     left = _MOST_MARKED
     has_releases = bool(releases(tx))
@@ -281,7 +280,6 @@ def marks(tx: Tx, tenant: str | None, count: int, cap: int, release: str | None 
         mark = _mark(tx, name, tenant, cap, max(left, _LEAST_MARKED))
         found.append(mark._replace(releases=_mark_releases(tx, mark, tenant)) if has_releases else mark)
         left -= mark.total
-    found = [each for each in found if is_under(each.releases, release)]
     deaths = {row[0]: row for row in tx.rows(_SQL["deaths"], array(one.newest for one in found))}
     queued: dict[int, float] = dict(tx.rows(_SQL["queued_at"], array(one.first for one in found)))
     shown = [_dead_mark(one, deaths[one.newest], queued[one.first]) for one in found]

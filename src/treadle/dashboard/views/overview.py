@@ -106,13 +106,14 @@ async def _read(visit: Visit) -> OverviewPage:
         visit.site.names.put(key, depth.of("scheduled") > 0)
     if look is not None:
         visit.site.names.put(_menu_key(visit), _menu_counts(look))
+    several = await _has_several_marks(visit, look)
     states = shown_queues(found.states)
     queues = [each for each in states if each.depth.counts or each.paused or each.paused_for]
     reached = [row for row in limit_rows(found.uses or (), ()) if row.reached]
     return OverviewPage(
         problems=None
         if look is None
-        else [problem_row(visit, each, look.requeues, several=found.several) for each in look.problems],
+        else [problem_row(visit, each, look.requeues, several=several) for each in look.problems],
         unseen="" if look is None else look.unseen,
         depth=depth,
         queues=queues[:MOST_QUEUES],
@@ -140,8 +141,6 @@ class _WithOverview(NamedTuple):
     look: StoreLook | None = None
     uses: list[LimitUse] | None = None
     scheduled: ScheduledParts = ScheduledParts()
-    several: bool = False
-    """Whether there are dead items of several marks, or may be."""
 
 
 async def _read_with_overview(visit: Visit, *, counts_scheduled: bool) -> _WithOverview:
@@ -151,13 +150,12 @@ async def _read_with_overview(visit: Visit, *, counts_scheduled: bool) -> _WithO
         return _WithOverview()
     states = queue_states(overview, None)
     depth = whole_depth(each.depth for each in states)
-    look, uses, scheduled, several = await asyncio.gather(
+    look, uses, scheduled = await asyncio.gather(
         visit.in_time(visit.client.look(quick=True, overview=overview)),
         visit.in_time(visit.client.limits(overview=overview)),
         _count_scheduled(visit) if counts_scheduled and depth.of("scheduled") else _nothing(),
-        _has_several_marks(visit, depth),
     )
-    return _WithOverview(overview, states, depth, look, uses, scheduled or ScheduledParts(), several)
+    return _WithOverview(overview, states, depth, look, uses, scheduled or ScheduledParts())
 
 
 async def _look(visit: Visit) -> StoreLook:
@@ -183,10 +181,12 @@ def _waited_for(rows: Sequence[LimitRow], overview: Overview) -> list[LimitRow]:
     return [row for row in rows if is_waited_for(row)]
 
 
-async def _has_several_marks(visit: Visit, depth: Depth) -> bool:
+async def _has_several_marks(visit: Visit, look: StoreLook | None) -> bool:
     """Whether items died of several causes, or may have: one change is not for all of them."""
-    if not depth.of("dead"):
+    if look is None or not any(each.kind == "dead" for each in look.problems):
         return False
+    if look.several_marks is not None:
+        return look.several_marks
     marks = await visit.in_time(visit.client.dead.marks(count=2, cap=1))
     return marks is None or len(marks) > 1
 

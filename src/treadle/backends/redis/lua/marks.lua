@@ -1,18 +1,17 @@
 -- uses: store raw_rows
 -- reads
 -- Marks: what dead rows died of, those with the newest deaths first. Arguments: a tenant or '', how many marks are
--- behind, how many to look at, a cap, how many with dead rows are enough, and a release, if only its marks are wanted.
--- Answers how many were looked at, how many of these have dead rows, and for each of them, or for those that have the
--- release alone: the mark, their number up to one more than the cap, when the one submitted first was submitted(8), the
--- row that died last, and for each release under which rows died its name, how many, when the first died(8), and when it
--- began(8), or '', one after the other.
+-- behind, how many to look at, a cap, and a release, if it is asked for its marks. Answers how many were looked at, and for
+-- each that has dead rows: the mark, their number up to one more than the cap, when the one submitted first was
+-- submitted(8), the row that died last, and for each release under which rows died its name, how many, when the first
+-- died(8), and when it began(8), or '', one after the other. Two of these are false for a mark that has another release.
 
 local HIGHEST = string.rep('\255', 15) -- no rest is above this
 local byte = string.byte
 local MOST_TENANTS, MOST_FIRST, SOME_FIRST = 100, 200, 25
 
 local tenant, behind, size, cap = RawRows.text(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local enough, wanted = tonumber(ARGV[5]), ARGV[6]
+local wanted = ARGV[5]
 
 local function count(prefix)
   return call('ZLEXCOUNT', K.marks, '[' .. prefix, '[' .. prefix .. HIGHEST)
@@ -111,22 +110,22 @@ local function releases_of(mark, total)
 end
 
 local names = call('ZREVRANGE', K.marks_last, behind, behind + size - 1)
-local found, numbers, there = {}, {}, 0
+local found, numbers, places = {}, {}, {}
 for i = 1, #names do
   local mark = struct.pack('>I2', #names[i]) .. names[i]
   local total = count(mark .. (tenant or ''))
-  if total > 0 and there < enough then
-    there = there + 1
+  if total > 0 then
     local releases = has_releases and releases_of(mark, total) or {}
+    found[#found + 1] = {names[i], math.min(total, cap + 1), false, false, releases}
     if not wanted or (#releases == 4 and releases[1] == wanted) then
-      found[#found + 1] = {names[i], math.min(total, cap + 1), first_number(mark), false, releases}
-      numbers[#numbers + 1] = last_number(mark)
+      found[#found][3] = first_number(mark)
+      numbers[#numbers + 1], places[#places + 1] = last_number(mark), #found
     end
   end
 end
 local rows = RawRows.read(numbers)
-for i = 1, #found do
-  local first = call('HGET', K.item, found[i][3])
-  found[i][3], found[i][4] = sub(first, 12, 19), rows[i]
+for i = 1, #places do
+  local mark = found[places[i]]
+  mark[3], mark[4] = sub(call('HGET', K.item, mark[3]), 12, 19), rows[i]
 end
-return {#names, there, found}
+return {#names, found}
