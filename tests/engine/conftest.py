@@ -22,7 +22,7 @@ from treadle.testing import Faults, FaultyBackend, ManualClock
 from treadle.testing.contract.check import consistent
 
 BACKENDS = memory_and_one_of("sqlite", "postgres", "redis")
-"""The engine does the same on each, so a test is run in memory, and its first case on one of the others.
+"""The engine does the same on each, so a test is run in memory, and one of four on one of the others too.
 Faults come from above the store: for them it holds too. Tests in which the stores differ, or which skip some
 of them, are marked `every_store`. `make proof` runs the rest."""
 

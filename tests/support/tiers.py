@@ -52,6 +52,8 @@ MANY = 6
 """How many times as many random examples `make proof` has."""
 ROUNDS = 4
 """How many times as many rounds of a race `make proof` has."""
+BESIDE_MEMORY = 4
+"""`make test` runs one of so many tests of the engine on another store too."""
 RACES = "treadle.testing.contract.races"
 """The module that counts them, and how those of the cases begin."""
 
@@ -139,8 +141,8 @@ def pairs_of(*stores: str) -> list[Any]:
 
 def memory_and_one_of(*stores: str) -> list[Any]:
     """Parameters for a test of the engine, which does the same on every store: `make test` runs it in memory,
-    and its first case on one of the other stores. A test that starts processes takes longer, and is run in
-    memory only. `make proof` runs the rest."""
+    and the first case of one test of four on one of the other stores. A test that starts processes takes
+    longer, and is run in memory only. `make proof` runs the rest."""
     mark = pytest.mark.one_of
     others = [pytest.param(name, marks=mark(name, stores, beside_memory=True)) for name in stores]
     return ["memory", *others]
@@ -168,12 +170,14 @@ def is_repeated(item: pytest.Item) -> bool:
     if choice is None or item.get_closest_marker("every_store"):
         return False
     name, stores = choice.args
+    number = crc32("".join(item.nodeid.rsplit(name, 1)).encode())
     if choice.kwargs.get("beside_memory") and (
-        "processes" in getattr(item, "fixturenames", ()) or not is_first(item)
+        "processes" in getattr(item, "fixturenames", ())
+        or not is_first(item)
+        or number // len(stores) % BESIDE_MEMORY != 0
     ):
         return True
-    common = "".join(item.nodeid.rsplit(name, 1))
-    return bool(stores[crc32(common.encode()) % len(stores)] != name)
+    return bool(stores[number % len(stores)] != name)
 
 
 def is_first(item: pytest.Item) -> bool:
