@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.bad_day import FAR, fill, make_app, pages
+from tests.browser.bad_day import FAR, fill, make_app, others, pages
 from tests.browser.conftest import OpenPage, left_out
 from tests.browser.site import Site, serve
 from tests.browser.test_lists import PHONE
@@ -37,6 +37,7 @@ FIND = """async () => {
 
 
 @pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("kind", [pages, pytest.param(others, marks=pytest.mark.another_seed)])
 @pytest.mark.parametrize(
     ("scheme", "screen"),
     [
@@ -47,11 +48,16 @@ FIND = """async () => {
     ],
 )
 def test_axe_finds_nothing_serious(
-    site: Site, open_page: OpenPage, scheme: str, screen: dict[str, int], part: int
+    site: Site,
+    open_page: OpenPage,
+    scheme: str,
+    screen: dict[str, int],
+    kind: Callable[[Site], Iterator[str]],
+    part: int,
 ) -> None:
     page = open_page(site.url(), color_scheme=scheme, viewport=screen, faults="status of 40[04]")
     found: dict[str, list[str]] = {}
-    for path in list(pages(site))[part::3]:
+    for path in list(kind(site))[part::3]:
         page.goto(site.url(path))
         found[path] = findings(page)
     assert {path: each for path, each in found.items() if each} == {}
