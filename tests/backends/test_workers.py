@@ -12,6 +12,7 @@ from tests.backends.test_memory import MemorySubject
 from tests.backends.test_ports import PortsSubject
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url
 from tests.backends.test_sqlite import FileSubject
+from tests.support.sqlite import empty_store
 from treadle.testing import WorkerContract
 
 __all__ = ["shared_database", "shared_url"]
@@ -25,8 +26,8 @@ class TestMemory(WorkerContract):
 
 class TestSqlite(WorkerContract):
     @pytest.fixture
-    async def subject(self, tmp_path: Path) -> AsyncIterator[FileSubject]:
-        subject = FileSubject(tmp_path / "work.db")
+    async def subject(self, quick_file: Path) -> AsyncIterator[FileSubject]:
+        subject = FileSubject(empty_store(quick_file))
         await subject.backend.open()
         yield subject
         await subject.close()
