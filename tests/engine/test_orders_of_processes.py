@@ -15,6 +15,7 @@ import pytest
 from tests.cli.forks import Forked, common_server
 from tests.engine import ordered_worker
 from tests.engine.ordered_worker import AT_ONCE, TAKES, TYPES, free, rated
+from tests.support.tiers import one_of
 from treadle import Treadle
 from treadle.backends.memory import MemoryBackend
 from treadle.doers import balanced
@@ -167,10 +168,11 @@ async def starts_later(app: Treadle, url: str, file: Path) -> AsyncGenerator[Pac
         yield pace
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
+@pytest.mark.parametrize("store", one_of("sqlite", "postgres", "redis"))
 async def test_four_processes_obey_within_a_second(
     request: pytest.FixtureRequest, processes: None, tmp_path: Path, store: str
 ) -> None:
+    """`test_orders` has each order on every store."""
     if store == "sqlite":
         url = f"sqlite:///{tmp_path / 'store.db'}"
     else:
