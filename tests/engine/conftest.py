@@ -76,7 +76,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=memory_and_one_of("sqlite"))
 async def make_timed(
     request: pytest.FixtureRequest, quick_file: Path, clock: ManualClock
 ) -> AsyncGenerator[Callable[..., Treadle]]:

@@ -173,17 +173,17 @@ def is_repeated(item: pytest.Item) -> bool:
     number = crc32("".join(item.nodeid.rsplit(name, 1)).encode())
     if choice.kwargs.get("beside_memory") and (
         "processes" in getattr(item, "fixturenames", ())
-        or not is_first(item)
+        or not is_first(item, name)
         or number // len(stores) % BESIDE_MEMORY != 0
     ):
         return True
     return bool(stores[number % len(stores)] != name)
 
 
-def is_first(item: pytest.Item) -> bool:
-    """Whether this is the first case of a test, whatever its store."""
+def is_first(item: pytest.Item, store: str) -> bool:
+    """Whether this is the first case of a test on this store."""
     callspec: Any = getattr(item, "callspec", None)
-    return all(index == 0 for name, index in callspec.indices.items() if name != "store")
+    return all(index == 0 for name, index in callspec.indices.items() if callspec.params[name] != store)
 
 
 def chosen(config: pytest.Config) -> Chosen:
